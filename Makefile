@@ -1,0 +1,41 @@
+# Every target makes its own virtual environment from the constraints file. Needs python3, its venv module, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export XDG_RUNTIME_DIR ?= $(CURDIR)/$(VENV)
+
+.PHONY: demo test check bench clean format
+
+$(VENV)/dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+$(VENV)/demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[langchain,cli]" langgraph-checkpoint-sqlite
+	touch $@
+
+demo: $(VENV)/demo  ## the move-in planner in the terminal, on SQLite, with no key and no network
+	$(BIN)/python -m examples.movein
+
+test: $(VENV)/dev  ## all tests, on SQLite and on a PostgreSQL server that they start themselves
+	$(BIN)/pytest
+
+check: $(VENV)/dev  ## the whole gate
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+bench: $(VENV)/dev  ## ratios against the plain operation; writes benchmarks/results.json
+	$(BIN)/python -m benchmarks
+
+format: $(VENV)/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

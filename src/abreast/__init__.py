@@ -1,0 +1,55 @@
+"""abreast keeps LLM agents in step with the data of the product they live in."""
+
+from abreast.errors import (
+    AbreastError,
+    CaptureError,
+    CaptureOutdatedError,
+    ConfigurationError,
+    ContextError,
+    InputError,
+    LoaderError,
+    MarkError,
+    MissingExtraError,
+    NotInstalledError,
+    NotTrackedError,
+    StateSchemaError,
+    UnavailableError,
+    UnknownEntityError,
+    UnknownWorkspaceError,
+)
+from abreast.hub import Abreast
+from abreast.store.tracked import Readable, constant, via
+from abreast.types import Actor, Batch, Budget, ChangeEvent, Finding, Row, RunContext, Standing, agent, system, user
+
+__all__ = [
+    "Abreast",
+    "AbreastError",
+    "Actor",
+    "Batch",
+    "Budget",
+    "CaptureError",
+    "CaptureOutdatedError",
+    "ChangeEvent",
+    "ConfigurationError",
+    "ContextError",
+    "Finding",
+    "InputError",
+    "LoaderError",
+    "MarkError",
+    "MissingExtraError",
+    "NotInstalledError",
+    "NotTrackedError",
+    "Readable",
+    "Row",
+    "RunContext",
+    "Standing",
+    "StateSchemaError",
+    "UnavailableError",
+    "UnknownEntityError",
+    "UnknownWorkspaceError",
+    "agent",
+    "constant",
+    "system",
+    "user",
+    "via",
+]

@@ -1,0 +1,7 @@
+"""Executes flows. The only floor that opens connections and commits; what a caller opened stays the caller's."""
+
+from abreast.access.base import Access, Operation, aperform, perform, read, snapshot, write
+from abreast.access.database import open_access
+from abreast.access.session import Attribute
+
+__all__ = ["Access", "Attribute", "Operation", "aperform", "open_access", "perform", "read", "snapshot", "write"]

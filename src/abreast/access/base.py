@@ -1,0 +1,168 @@
+"""What every database access can do. A flow goes in, its result comes out; async is a door beside the same door."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from abreast.store.schema import DialectName
+from abreast.store.statement import Flow, InSession, Query, Rows, Statement
+
+T = TypeVar("T")
+Work = Callable[[], Flow[T]]
+"""Makes the flow anew: a transient failure runs it again from the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One piece of work of an operation, and how much of a transaction it needs."""
+
+    kind: Literal["read", "snapshot", "write"]
+    work: Work[Any]
+
+
+Operation = Generator[Step, Any, T]
+"""Several steps and what is decided between them, written once; `perform` and `aperform` are its two doors."""
+
+
+def read(work: Work[T]) -> Operation[T]:
+    """One statement, its own snapshot."""
+    answer: T = yield Step("read", work)
+    return answer
+
+
+def snapshot(work: Work[T]) -> Operation[T]:
+    """Several statements, one snapshot, read only."""
+    answer: T = yield Step("snapshot", work)
+    return answer
+
+
+def write(work: Work[T]) -> Operation[T]:
+    """One transaction."""
+    answer: T = yield Step("write", work)
+    return answer
+
+
+class Access(ABC):
+    """One database. `read` and `write` come in pairs; the `a` form is the same work behind an async door.
+
+    read: one statement, its own snapshot. snapshot: several statements, one snapshot, read only; the only place where
+    a flow may ask for a Query or a session. write: one transaction, committed when the flow returns, rolled back when
+    it raises. All raise UnavailableError where the database is gone, locked or out of time.
+    """
+
+    dialect: DialectName
+
+    @abstractmethod
+    def read(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    def snapshot(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    def write(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def aread(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def asnapshot(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def awrite(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    def script(self, groups: list[list[str]]) -> None:
+        """Runs statements without parameters, each group in a short transaction that waits little for locks."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    async def aclose(self) -> None: ...
+
+
+def perform(access: Access, operation: Operation[T]) -> T:
+    """Runs an operation in this thread."""
+    doors = {"read": access.read, "snapshot": access.snapshot, "write": access.write}
+    try:
+        step = next(operation)
+        while True:
+            try:
+                answer = doors[step.kind](step.work)
+            except Exception as error:
+                step = operation.throw(error)
+            else:
+                step = operation.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def aperform(access: Access, operation: Operation[T]) -> T:
+    """Runs an operation without blocking the event loop."""
+    doors = {"read": access.aread, "snapshot": access.asnapshot, "write": access.awrite}
+    try:
+        step = next(operation)
+        while True:
+            try:
+                answer = await doors[step.kind](step.work)
+            except Exception as error:
+                step = operation.throw(error)
+            else:
+                step = operation.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def drive(flow: Flow[T], execute: Callable[[Statement], Rows]) -> T:
+    """Runs a flow that asks for statements only."""
+    try:
+        wanted = next(flow)
+        while True:
+            if not isinstance(wanted, Statement):
+                raise TypeError("this flow needs a snapshot")
+            try:
+                answer = execute(wanted)
+            except Exception as error:
+                wanted = flow.throw(error)
+            else:
+                wanted = flow.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def drive_on_connection(flow: Flow[T], connection: sa.Connection) -> T:
+    """Runs any flow on an SQLAlchemy connection whose transaction has begun; leaves that transaction to the caller."""
+    session: Session | None = None
+    try:
+        wanted = next(flow)
+        while True:
+            try:
+                if isinstance(wanted, InSession):
+                    if session is None:
+                        session = Session(bind=connection, join_transaction_mode="rollback_only", autoflush=False)
+                    answer = wanted.call(session)
+                else:
+                    result = connection.execute(
+                        wanted.query if isinstance(wanted, Query) else sa.text(wanted.text),
+                        None if isinstance(wanted, Query) else dict(wanted.parameters),
+                    )
+                    answer = [tuple(row) for row in result] if result.returns_rows else []
+            except Exception as error:
+                wanted = flow.throw(error)
+            else:
+                wanted = flow.send(answer)
+    except StopIteration as done:
+        outcome: T = done.value
+        return outcome
+    finally:
+        if session is not None:
+            session.close()

@@ -1,0 +1,171 @@
+"""PostgreSQL: a psycopg pool for each event loop, and an SQLAlchemy engine for threads, snapshots and sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+import sqlalchemy as sa
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from sqlalchemy.engine import URL, Engine
+
+from abreast.access.base import Access, Work, drive_on_connection
+from abreast.errors import CaptureError, NotInstalledError, UnavailableError
+from abreast.store.schema import DialectName
+from abreast.store.statement import Flow, Statement, pyformat
+
+T = TypeVar("T")
+
+_ATTEMPTS = 3
+_RETRY = ("40001", "40P01")  # serialization failure, deadlock: run again
+_GONE = "The database is not answering. Nothing was written; try again."
+
+
+class PostgresAccess(Access):
+    """One PostgreSQL database.
+
+    The asynchronous door has psycopg connections in autocommit of its own: one statement is one round trip. The
+    synchronous door, snapshots and sessions use an SQLAlchemy engine: the application's, if it is a psycopg one.
+    """
+
+    dialect: DialectName = "postgresql"
+
+    def __init__(self, url: URL, engine: Engine | None = None, *, size: int = 8, timeout: float = 10.0) -> None:
+        query = {k: v for k, v in url.query.items() if k not in ("ssl", "prepared_statement_cache_size", "async_fallback")}
+        if "ssl" in url.query:
+            query.setdefault("sslmode", "require" if url.query["ssl"] in ("true", "True", "1") else str(url.query["ssl"]))
+        self._url = url.set(drivername="postgresql+psycopg", query=query)
+        self._own_engine = engine is None
+        self._engine = engine or sa.create_engine(self._url, pool_size=size, pool_timeout=timeout)
+        self._size, self._timeout = size, timeout
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = WeakKeyDictionary()
+
+    # -- the synchronous door ------------------------------------------------------------------------------------
+
+    def read(self, work: Work[T]) -> T:
+        return self._repeat(work, {"isolation_level": "AUTOCOMMIT"})
+
+    def snapshot(self, work: Work[T]) -> T:
+        return self._repeat(work, {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True})
+
+    def write(self, work: Work[T]) -> T:
+        return self._repeat(work, {"isolation_level": "READ COMMITTED"})
+
+    def _repeat(self, work: Work[T], options: dict[str, Any]) -> T:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with self._engine.connect().execution_options(**options) as connection, connection.begin():
+                    return drive_on_connection(work(), connection)
+            except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+                _raise_unless_transient(getattr(error, "orig", None) or error, last=attempt == _ATTEMPTS)
+        raise UnavailableError(_GONE)
+
+    def script(self, groups: list[list[str]]) -> None:
+        for group in groups:
+            for attempt in range(1, 11):
+                try:
+                    with self._engine.begin() as connection:
+                        connection.exec_driver_sql("set local lock_timeout = '2s'")
+                        for text in group:
+                            connection.exec_driver_sql(text.replace("%", "%%"))
+                    break
+                except sa.exc.OperationalError as error:
+                    # A lock that is busy for longer would hold up every writer queued behind us: let go and ask again.
+                    if getattr(error.orig, "sqlstate", None) not in ("55P03", *_RETRY):
+                        raise UnavailableError(f"{_GONE} ({error.orig})") from error
+                    if attempt == 10:
+                        raise UnavailableError(
+                            "A table stayed locked by another transaction; what was installed so far stays. Run install again."
+                        ) from error
+                    time.sleep(0.1 * attempt)
+
+    def close(self) -> None:
+        if self._own_engine:
+            self._engine.dispose()
+
+    # -- the asynchronous door -----------------------------------------------------------------------------------
+
+    async def aread(self, work: Work[T]) -> T:
+        return await self._arepeat(work, transaction=False)
+
+    async def awrite(self, work: Work[T]) -> T:
+        return await self._arepeat(work, transaction=True)
+
+    async def asnapshot(self, work: Work[T]) -> T:
+        # Loaders and read rules are plain functions that may take their time: not on the event loop.
+        return await asyncio.to_thread(self.snapshot, work)
+
+    async def _arepeat(self, work: Work[T], *, transaction: bool) -> T:
+        for attempt in range(1, _ATTEMPTS + 1):
+            pool = await self._pool()
+            try:
+                async with pool.connection() as connection:
+                    async with connection.transaction() if transaction else contextlib.nullcontext():
+                        return await _adrive(work(), connection)
+            except (psycopg.Error, PoolTimeout) as error:
+                _raise_unless_transient(error, last=attempt == _ATTEMPTS)
+                with contextlib.suppress(psycopg.Error):
+                    await pool.check()  # a restarted server leaves dead connections behind: drop them all at once
+        raise UnavailableError(_GONE)
+
+    async def _pool(self) -> AsyncConnectionPool[Any]:
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            conninfo = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+            pool = AsyncConnectionPool(
+                conninfo, min_size=1, max_size=self._size, timeout=self._timeout, open=False, kwargs={"autocommit": True}
+            )
+            self._pools[loop] = pool
+            await pool.open()
+        return pool
+
+    async def aclose(self) -> None:
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
+        self.close()
+
+
+async def _adrive(flow: Flow[T], connection: psycopg.AsyncConnection[Any]) -> T:
+    try:
+        wanted = next(flow)
+        while True:
+            if not isinstance(wanted, Statement):
+                raise TypeError("this flow needs a snapshot")
+            try:
+                cursor = await connection.execute(pyformat(wanted.text), wanted.parameters or None)  # type: ignore[call-overload]
+                answer = await cursor.fetchall() if cursor.description else []
+            except Exception as error:
+                wanted = flow.throw(error)
+            else:
+                wanted = flow.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def _raise_unless_transient(error: BaseException, *, last: bool) -> None:
+    """Returns where another attempt makes sense; raises what the caller should see otherwise."""
+    state = getattr(error, "sqlstate", None) or ""
+    if state in ("3F000", "42P01", "42883") and "abreast" in str(error):
+        raise NotInstalledError() from error
+    if state == "42501" and "abreast" in str(error):
+        raise CaptureError(
+            "The hub's database role may not use the tables of abreast. Grant it to the role, or connect as the owner."
+        ) from error
+    passing = (
+        state in _RETRY
+        or state.startswith(("08", "57P", "53"))
+        or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout | sa.exc.TimeoutError)
+    )
+    if not passing:
+        raise error
+    if last:
+        raise UnavailableError(_GONE) from error

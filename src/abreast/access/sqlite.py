@@ -1,0 +1,234 @@
+"""SQLite: one writer thread with group commit, reader threads with explicit snapshots, Python's own driver."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import StaticPool
+
+from abreast.access.base import Access, Work, drive, drive_on_connection
+from abreast.errors import NotInstalledError, UnavailableError
+from abreast.store.schema import DialectName
+from abreast.store.statement import Statement
+
+T = TypeVar("T")
+
+_GROUP = 64
+"""Jobs in one commit. More adds latency to the first without saving much of a disk flush (measured: PROTOTYPES E)."""
+
+
+class SQLiteAccess(Access):
+    """One SQLite file. Threads start with the first use; another process may use the file at the same time."""
+
+    dialect: DialectName = "sqlite"
+
+    def __init__(self, url: URL, *, readers: int = 4, timeout: float = 10.0) -> None:
+        self._url, self._timeout = url, timeout
+        self._local = threading.local()
+        self._opened: list[tuple[sqlite3.Connection, sa.Engine]] = []
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="abreast-read")
+        self._jobs: queue.SimpleQueue[tuple[Work[Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+
+    # -- both doors ----------------------------------------------------------------------------------------------
+
+    def read(self, work: Work[T]) -> T:
+        return self._submit(self._read, work).result()
+
+    def snapshot(self, work: Work[T]) -> T:
+        return self._submit(self._snapshot, work).result()
+
+    def write(self, work: Work[T]) -> T:
+        return self._enqueue(work).result()
+
+    async def aread(self, work: Work[T]) -> T:
+        return await asyncio.wrap_future(self._submit(self._read, work))
+
+    async def asnapshot(self, work: Work[T]) -> T:
+        return await asyncio.wrap_future(self._submit(self._snapshot, work))
+
+    async def awrite(self, work: Work[T]) -> T:
+        # A cancelled waiter's write still happens; that is why what writes carries an id of its own.
+        return await asyncio.shield(asyncio.wrap_future(self._enqueue(work)))
+
+    # -- readers -------------------------------------------------------------------------------------------------
+
+    def _submit(self, how: Callable[[Work[T]], T], work: Work[T]) -> Future[T]:
+        if self._closed:
+            raise UnavailableError("This hub is closed.")
+        return self._readers.submit(how, work)
+
+    def _read(self, work: Work[T]) -> T:
+        raw, _ = self._connection()
+        return _guarded(raw, lambda: drive(work(), lambda wanted: _execute(raw, wanted)))
+
+    def _snapshot(self, work: Work[T]) -> T:
+        raw, engine = self._connection()
+
+        def run() -> T:
+            with engine.connect() as connection, connection.begin():
+                raw.execute("begin")
+                return drive_on_connection(work(), connection)
+
+        return _guarded(raw, run)
+
+    def _connection(self) -> tuple[sqlite3.Connection, sa.Engine]:
+        found: tuple[sqlite3.Connection, sa.Engine] | None = getattr(self._local, "connection", None)
+        if found is None:
+            raw = self._open()
+            raw.execute("pragma query_only = on")
+            found = (raw, sa.create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool))
+            self._local.connection = found
+            self._opened.append(found)
+        return found
+
+    def _open(self) -> sqlite3.Connection:
+        # Opening with mode=rw would miss a database that install has yet to make; a missing folder is said plainly.
+        path = str(self._url.database)
+        try:
+            return sqlite3.connect(
+                path, timeout=self._timeout, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")
+            )
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"The SQLite file {os.path.basename(path)} cannot be opened: {error}.") from error
+
+    # -- the writer ----------------------------------------------------------------------------------------------
+
+    def _enqueue(self, work: Work[T]) -> Future[T]:
+        if self._closed:
+            raise UnavailableError("This hub is closed.")
+        with self._starting:
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write_all, name="abreast-write", daemon=True)
+                self._writer.start()
+        future: Future[T] = Future()
+        self._jobs.put((work, future))
+        return future
+
+    def _write_all(self) -> None:
+        raw: sqlite3.Connection | None = None
+        while (job := self._jobs.get()) is not None:
+            group = [job]
+            stop = False
+            while len(group) < _GROUP:
+                try:
+                    more = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    stop = True
+                    break
+                group.append(more)
+            try:
+                raw = raw or self._open()
+                self._commit_group(raw, group)
+            except BaseException as error:
+                _fail(group, _translate(error))
+            if stop:
+                break
+        if raw is not None:
+            raw.close()
+
+    def _commit_group(self, raw: sqlite3.Connection, group: list[tuple[Work[Any], Future[Any]]]) -> None:
+        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        raw.execute("begin immediate")
+        try:
+            for work, future in group:
+                raw.execute("savepoint job")
+                try:
+                    outcomes.append((future, drive(work(), lambda wanted: _execute(raw, wanted)), None))
+                except Exception as error:
+                    raw.execute("rollback to job")
+                    outcomes.append((future, None, _translate(error)))
+                raw.execute("release job")
+            raw.execute("commit")
+        except BaseException:
+            if raw.in_transaction:
+                raw.execute("rollback")
+            raise
+        for future, result, failure in outcomes:
+            if future.cancelled():
+                continue
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+
+    def script(self, groups: list[list[str]]) -> None:
+        raw = self._open()
+        try:
+            # WAL lets readers read while one writes; it is a property of the file and stays.
+            raw.execute("pragma journal_mode = wal")
+            for group in groups:
+                raw.execute("begin immediate")
+                try:
+                    for text in group:
+                        raw.execute(text)
+                    raw.execute("commit")
+                except BaseException:
+                    if raw.in_transaction:
+                        raw.execute("rollback")
+                    raise
+        except sqlite3.OperationalError as error:
+            raise _translate(error) from error
+        finally:
+            raw.close()
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._closed = True
+        self._jobs.put(None)
+        if self._writer is not None:
+            self._writer.join()
+        self._readers.shutdown()
+        for raw, engine in self._opened:
+            engine.dispose()
+            raw.close()
+        self._opened.clear()
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def _execute(raw: sqlite3.Connection, wanted: Statement) -> list[Any]:
+    return raw.execute(wanted.text, dict(wanted.parameters)).fetchall()
+
+
+def _guarded(raw: sqlite3.Connection, run: Callable[[], T]) -> T:
+    try:
+        return run()
+    except (sqlite3.Error, sa.exc.DBAPIError) as error:
+        raise _translate(error) from error
+    finally:
+        if raw.in_transaction:
+            raw.rollback()
+
+
+def _fail(group: list[tuple[Work[Any], Future[Any]]], error: BaseException) -> None:
+    for _, future in group:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _translate(error: BaseException) -> BaseException:
+    """The error that a caller should see for one of SQLite's."""
+    cause = getattr(error, "orig", None) or error
+    text = str(cause)
+    if isinstance(cause, sqlite3.OperationalError):
+        if text.startswith("no such table: abreast_") or text.startswith("no such table: main.abreast_"):
+            return NotInstalledError()
+        if any(word in text for word in ("locked", "busy", "unable to open", "disk I/O", "disk is full", "readonly")):
+            return UnavailableError(f"The SQLite file does not answer: {text}. Nothing was written; try again.")
+    return error

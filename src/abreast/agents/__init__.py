@@ -1,0 +1,1 @@
+"""The door to LangChain and LangGraph. Needs the extra `langchain`."""

@@ -1,0 +1,99 @@
+"""Messages: where the block goes, and what a history shows. Pure on message lists."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+from abreast.types import Placement
+
+
+def place(
+    messages: Sequence[AnyMessage], system: SystemMessage | None, text: str, placement: Placement
+) -> tuple[list[AnyMessage], SystemMessage | None]:
+    """The messages and the system message of a request, with the block in its place; the given ones stay untouched.
+
+    `tail`: at the end of the last message, if a person wrote it, after the question; otherwise in a message of its own
+    behind everything, so never between a tool call and its answer. Nothing before it changes, which is what prompt
+    caches need. `system`: at the end of the system message.
+    """
+    if placement == "system":
+        content = _blocks(system.content) if system is not None else []
+        added: Any = [*content, {"type": "text", "text": text}]
+        return list(messages), system.model_copy(update={"content": added}) if system else SystemMessage(content=added)
+    placed = list(messages)
+    if placed and isinstance(placed[-1], HumanMessage):
+        last = placed[-1]
+        # `content`, not `content_blocks`: the latter gives images new ids and rewrites documents at every call.
+        placed[-1] = last.model_copy(update={"content": [*_blocks(last.content), {"type": "text", "text": "\n\n" + text}]})
+    else:
+        placed.append(HumanMessage(content=text))
+    return placed, system
+
+
+def _blocks(content: str | list[Any]) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def split(messages: Sequence[BaseMessage], input_ids: Collection[str] | None) -> int:
+    """The number of messages that were there before this run's input.
+
+    `input_ids` are the ids of the input, empty for a resume; None where nobody said: then the input is the last
+    message of a person and what stands directly before it that nobody answered.
+    """
+    if input_ids is not None:
+        found = [index for index, message in enumerate(messages) if message.id in input_ids]
+        return found[0] if found else len(messages)
+    last = next((i for i in range(len(messages) - 1, -1, -1) if isinstance(messages[i], HumanMessage)), None)
+    if last is None:
+        return len(messages)
+    while last > 0 and isinstance(messages[last - 1], HumanMessage | SystemMessage):
+        last -= 1
+    return last
+
+
+def turn_key(messages: Sequence[BaseMessage]) -> str:
+    """A name for a run that nobody named: the last message of a person. It stays the same when the run is resumed."""
+    return next((f"turn:{m.id}" for m in reversed(messages) if isinstance(m, HumanMessage) and m.id), "turn:")
+
+
+def ends_finished(messages: Sequence[BaseMessage], structured: Any = None) -> bool:
+    """Whether these messages end in a finished answer: text from the model, or a structured answer."""
+    if not messages:
+        return False
+    last = messages[-1]
+    if isinstance(last, AIMessage):
+        return is_answer(last)
+    # A structured answer by tool ends in that tool's message, which names the schema.
+    return isinstance(last, ToolMessage) and structured is not None and last.name in _names(structured)
+
+
+def is_answer(message: AIMessage) -> bool:
+    """Whether the model said something to the person, and wants nothing more."""
+    return not message.tool_calls and not message.invalid_tool_calls and has_content(message.content)
+
+
+def has_content(content: str | list[Any]) -> bool:
+    """Whether a message's content is more than emptiness and thinking."""
+    if isinstance(content, str):
+        return bool(content.strip())
+    for part in content:
+        if isinstance(part, str) and part.strip():
+            return True
+        if isinstance(part, dict):
+            kind = part.get("type")
+            if kind in ("thinking", "reasoning", "redacted_thinking", "tool_use", "function_call"):
+                continue
+            if kind != "text" or str(part.get("text", "")).strip():
+                return True
+    return False
+
+
+def _names(structured: Any) -> set[str]:
+    names = {type(structured).__name__}
+    if isinstance(structured, dict):
+        names.add(str(structured.get("title", "")))
+        names |= {"response_format"}
+    return names

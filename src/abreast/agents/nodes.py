@@ -1,0 +1,91 @@
+"""Hand-made graphs: the messages of a model node's call, and the update that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AnyMessage, BaseMessage, SystemMessage
+from langchain_core.runnables import RunnableConfig
+
+from abreast.access import Access, Operation, aperform, perform
+from abreast.agents import calls
+from abreast.agents.calls import WorkspacesOf
+from abreast.agents.messages import place
+from abreast.agents.state import KEY
+from abreast.core.tell import Prepared, Teller
+from abreast.errors import StateSchemaError
+from abreast.types import Placement
+
+
+@dataclass(frozen=True)
+class PreparedCall:
+    """A model call of a hand-made node: `messages` go to the model, its answer comes back through `answered`."""
+
+    messages: list[AnyMessage]
+    prepared: Prepared
+    _access: Access
+    _teller: Teller
+    _config: RunnableConfig
+
+    def answered(self, answer: BaseMessage) -> dict[str, Any]:
+        """The node's update: the answer, and the mark beside it. Notes what the request told (blocking)."""
+        perform(self._access, self._note(answer))
+        return self._update(answer)
+
+    async def aanswered(self, answer: BaseMessage) -> dict[str, Any]:
+        """`answered`, for an asynchronous node."""
+        await aperform(self._access, self._note(answer))
+        return self._update(answer)
+
+    def _note(self, answer: BaseMessage) -> Operation[None]:
+        return self._teller.returned(self.prepared, calls.returned(self.prepared, [answer], None, self._config))
+
+    def _update(self, answer: BaseMessage) -> dict[str, Any]:
+        return {"messages": [answer], KEY: self.prepared.mark}
+
+
+class Preparer:
+    """Prepares the model calls of hand-made graphs for one hub."""
+
+    def __init__(self, access: Access, teller: Teller, workspaces_of: WorkspacesOf, placement: Placement) -> None:
+        self._access, self._teller = access, teller
+        self._workspaces_of, self._placement = workspaces_of, placement
+
+    def prepare(self, state: Mapping[str, Any], config: RunnableConfig, context: Any) -> PreparedCall:
+        call = self._call(state, config, context)
+        return self._prepared(state, config, perform(self._access, self._teller.prepare(call)))
+
+    async def aprepare(self, state: Mapping[str, Any], config: RunnableConfig, context: Any) -> PreparedCall:
+        call = self._call(state, config, context)
+        return self._prepared(state, config, await aperform(self._access, self._teller.prepare(call)))
+
+    def _call(self, state: Mapping[str, Any], config: RunnableConfig, context: Any) -> Any:
+        if KEY not in state:
+            # The channel has a reducer and so a value from the start: absent means that the graph has no such channel,
+            # and LangGraph would drop the mark without a word.
+            raise StateSchemaError()
+        return calls.model_call(
+            state.get("messages") or [],
+            state,
+            context,
+            config,
+            self._workspaces_of,
+            remembers=bool(config.get("configurable", {}).get("__pregel_checkpointer")) or _has_checkpointer(config),
+        )
+
+    def _prepared(self, state: Mapping[str, Any], config: RunnableConfig, prepared: Prepared) -> PreparedCall:
+        messages: list[AnyMessage] = list(state.get("messages") or [])
+        if prepared.block is not None and not prepared.shadow:
+            system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
+            messages, system = place(messages, system, prepared.block.text, self._placement)  # type: ignore[arg-type]
+            messages = [system, *messages] if system is not None else messages
+        return PreparedCall(messages, prepared, self._access, self._teller, config)
+
+
+def _has_checkpointer(config: RunnableConfig) -> bool:
+    from langgraph.runtime import get_runtime
+
+    info = get_runtime().execution_info
+    return info is not None and info.thread_id is not None

@@ -1,0 +1,211 @@
+"""The runner: one run of an agent for a thread, and the decision whether it succeeded."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
+
+from abreast.access import Access, Operation, aperform, perform
+from abreast.agents import messages as reading
+from abreast.agents.calls import WorkspacesOf
+from abreast.agents.scope import RunScope, current
+from abreast.agents.state import KEY
+from abreast.core.gate import Ending, moved
+from abreast.core.tell import Teller
+from abreast.errors import ConfigurationError, InputError, UnavailableError
+from abreast.telemetry import log
+from abreast.types import Told
+
+Validator = Callable[[Mapping[str, Any]], Any]
+"""Final state in; raises, or returns False, where the answer must not count."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    `status` is `succeeded`, `awaiting_approval` (it is paused and can be resumed) or `failed` (it ended without an
+    answer that counts; `reason` says why). `state` is the graph's output. `told` maps each workspace to the revision
+    up to which this conversation has now dealt with its changes; it is empty unless the run succeeded.
+    """
+
+    run: str
+    thread: str
+    status: Literal["succeeded", "awaiting_approval", "failed"]
+    state: Mapping[str, Any]
+    told: Mapping[str, int] = field(default_factory=dict)
+    reason: str | None = None
+    interrupts: tuple[Any, ...] = ()
+
+    @property
+    def answer(self) -> str:
+        """The text of the last message; empty if there is none."""
+        messages = self.state.get("messages") or []
+        return messages[-1].text if messages else ""
+
+
+@dataclass(frozen=True)
+class _Begun:
+    scope: RunScope
+    input: Any
+    config: RunnableConfig
+    options: dict[str, Any]
+
+    @property
+    def latest(self) -> RunnableConfig:
+        """The config of the thread's newest checkpoint, also where the run began at an older one."""
+        configurable = {k: v for k, v in self.config["configurable"].items() if k != "checkpoint_id"}
+        return {"configurable": configurable}
+
+
+class Runner:
+    """Runs agents for one hub. Both doors call the graph's own `invoke` or `ainvoke`; what they decide is here once."""
+
+    def __init__(self, access: Access, teller: Teller, workspaces_of: WorkspacesOf) -> None:
+        self._access, self._teller, self._workspaces_of = access, teller, workspaces_of
+
+    def run(
+        self, agent: Any, input: Any, *, thread: str, context: Any, config: RunnableConfig | None, validate: Sequence[Validator]
+    ) -> RunResult:
+        begun = self._begin(agent, input, thread, config)
+        perform(self._access, self._teller.begin(thread, self._workspaces_of(context)))
+        token = current.set(begun.scope)
+        try:
+            state = agent.invoke(begun.input, begun.config, context=context, **begun.options)
+        finally:
+            current.reset(token)
+        result, told = self._ended(begun, state, agent.get_state(begun.latest) if begun.options else None)
+        for validator in validate if result.status == "succeeded" else ():
+            verdict = _ask(validator, state)
+            if inspect.iscoroutine(verdict):
+                verdict.close()
+                raise ConfigurationError(f"The validator {_name(validator)} is asynchronous; use `await hub.run(...)`.")
+            result, told = _judged(result, told, validator, verdict)
+        return perform(self._access, self._settled(result, told))
+
+    async def arun(
+        self, agent: Any, input: Any, *, thread: str, context: Any, config: RunnableConfig | None, validate: Sequence[Validator]
+    ) -> RunResult:
+        begun = self._begin(agent, input, thread, config)
+        await aperform(self._access, self._teller.begin(thread, self._workspaces_of(context)))
+        token = current.set(begun.scope)
+        try:
+            state = await agent.ainvoke(begun.input, begun.config, context=context, **begun.options)
+        finally:
+            current.reset(token)
+        result, told = self._ended(begun, state, await agent.aget_state(begun.latest) if begun.options else None)
+        for validator in validate if result.status == "succeeded" else ():
+            verdict = _ask(validator, state)
+            if inspect.isawaitable(verdict):
+                try:
+                    verdict = await verdict
+                except Exception as error:
+                    verdict = error
+            result, told = _judged(result, told, validator, verdict)
+        return await aperform(self._access, self._settled(result, told))
+
+    def _begin(self, agent: Any, input: Any, thread: str, config: RunnableConfig | None) -> _Begun:
+        if not thread:
+            raise InputError("A run needs a thread: the id of the conversation.")
+        given = dict(config or {})
+        configurable = dict(given.get("configurable") or {})  # type: ignore[call-overload]
+        if configurable.get("thread_id", thread) != thread:
+            raise ConfigurationError("config names another thread_id than thread=. Give it once, as thread=.")
+        configurable["thread_id"] = thread
+        whole: Any = {**given, "configurable": configurable}
+        checkpointed = bool(getattr(agent, "checkpointer", None))
+        # "sync": a run whose checkpoint was refused must end, and an answer must not outlive the state that it rests on.
+        options: dict[str, Any] = {"durability": "sync"} if checkpointed else {}
+        prepared, ids = _input(input)
+        return _Begun(RunScope(str(uuid.uuid4()), thread, ids), prepared, whole, options)
+
+    def _ended(self, begun: _Begun, state: Any, snapshot: Any) -> tuple[RunResult, Mapping[str, Told]]:
+        values: Mapping[str, Any] = state if isinstance(state, Mapping) else {"output": state}
+        interrupts = tuple(values.get("__interrupt__") or ())
+        if snapshot is not None and snapshot.interrupts:
+            interrupts = tuple(snapshot.interrupts)
+        messages = _messages(values)
+        last = messages[-1] if messages else None
+        structured = values.get("structured_response")
+        ending = Ending(
+            paused=bool(interrupts) or bool(snapshot is not None and snapshot.next),
+            answered=structured is not None or isinstance(last, AIMessage) and reading.is_answer(last),
+            answered_call=last.tool_call_id if isinstance(last, ToolMessage) and last.status != "error" else None,
+            message_ids={message.id for message in messages if message.id},
+            mark=snapshot.values.get(KEY) if snapshot is not None and isinstance(snapshot.values, Mapping) else values.get(KEY),
+        )
+        told, reason = moved(begun.scope.calls, ending, begun.scope.run)
+        result = RunResult(begun.scope.run, begun.scope.thread, "succeeded", values, reason=reason, interrupts=interrupts)
+        if ending.paused:
+            return replace(result, status="awaiting_approval"), {}
+        if not ending.answered and not (ending.answered_call and reading.has_content(last.content if last else "")):
+            return replace(result, status="failed", reason="the run ended with an empty answer"), {}
+        return result, told
+
+    def _settled(self, result: RunResult, told: Mapping[str, Told]) -> Operation[RunResult]:
+        if not told:
+            return result
+        try:
+            yield from self._teller.settle(result.thread, result.run, told)
+        except UnavailableError:
+            log.warning("the place of a conversation could not be moved; it will be told the same changes again")
+            return replace(
+                result, reason="the answer stands, but the place could not be moved: the same changes will be told again"
+            )
+        return replace(result, told={workspace: one.to_revision for workspace, one in told.items()})
+
+
+def _ask(validator: Validator, state: Any) -> Any:
+    try:
+        return validator(state)
+    except Exception as error:
+        return error
+
+
+def _judged(
+    result: RunResult, told: Mapping[str, Told], validator: Validator, verdict: Any
+) -> tuple[RunResult, Mapping[str, Told]]:
+    if result.status != "succeeded" or not (isinstance(verdict, Exception) or verdict is False):
+        return result, told
+    why = f": {verdict}" if isinstance(verdict, Exception) else ""
+    return replace(result, status="failed", reason=f"the validator {_name(validator)} refused the answer{why}"), {}
+
+
+def _name(validator: Validator) -> str:
+    return getattr(validator, "__name__", type(validator).__name__)
+
+
+def _input(given: Any) -> tuple[Any, frozenset[str]]:
+    """The graph's input with ids on its messages, and those ids: what stands before them is the history."""
+    if given is None or isinstance(given, Command):
+        return given, frozenset()
+    if isinstance(given, str):
+        given = {"messages": [HumanMessage(given)]}
+    elif isinstance(given, BaseMessage):
+        given = {"messages": [given]}
+    elif isinstance(given, list):
+        given = {"messages": given}
+    if not isinstance(given, Mapping) or "messages" not in given:
+        return given, frozenset()
+    raw = given["messages"]
+    messages = convert_to_messages(raw if isinstance(raw, list) else [raw])
+    messages = [m if m.id else m.model_copy(update={"id": str(uuid.uuid4())}) for m in messages]
+    return {**given, "messages": messages}, frozenset(m.id for m in messages if m.id)
+
+
+def _messages(values: Mapping[str, Any]) -> list[BaseMessage]:
+    """The messages of a graph's output: those under `messages`, or any other list of them."""
+    found = values.get("messages")
+    if isinstance(found, list):
+        return [message for message in found if isinstance(message, BaseMessage)]
+    for value in values.values():
+        if isinstance(value, list) and value and all(isinstance(item, BaseMessage) for item in value):
+            return value
+    return []

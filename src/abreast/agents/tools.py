@@ -1,0 +1,164 @@
+"""Read tools made from tracked tables: list, get with version, history. Who asks comes from the run context, never from
+the model: workspace and read rule are applied in the tool's own query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain.tools import ToolRuntime
+from langchain_core.tools import BaseTool, StructuredTool
+from pydantic import BaseModel, Field
+
+from abreast.access import Access, Operation, aperform, perform, snapshot
+from abreast.agents.calls import WorkspacesOf
+from abreast.core.read import Reader
+from abreast.core.render import quoted
+from abreast.errors import InputError, UnavailableError
+from abreast.store.statement import Flow
+from abreast.store.tracked import TrackedTable
+from abreast.types import ChangeEvent, Row
+
+HISTORY = "read_history"
+_PAGE, _EVENTS = 20, 30
+
+
+def list_tool_name(tracked: TrackedTable) -> str:
+    """The name of a table's list tool."""
+    return f"list_{_identifier(tracked.entity_type)}"
+
+
+class _List(BaseModel):
+    match: dict[str, str | int | float | bool | None] = Field(
+        default_factory=dict, description="Field names with the exact values that rows must have; empty for all rows."
+    )
+    after: str | None = Field(
+        default=None, description="The `id` of the last row of the page before; leave out for the first page."
+    )
+    limit: int = Field(default=_PAGE, ge=1, le=100, description="Rows on this page, 1 to 100.")
+
+
+class _Get(BaseModel):
+    id: str = Field(description="The row's `id`, as CURRENT or the list tool shows it.")
+
+
+class _History(BaseModel):
+    entity_type: str | None = Field(default=None, description="Only changes of this kind of row, for example `plan`.")
+    entity_id: str | None = Field(default=None, description="Only changes of the row with this id; give entity_type with it.")
+    since: str | None = Field(
+        default=None, description="From this day or moment on, ISO 8601: 2026-09-01 or 2026-09-01T09:00:00Z."
+    )
+    until: str | None = Field(default=None, description="Up to the end of this day, or to this moment, ISO 8601.")
+    limit: int = Field(default=_EVENTS, ge=1, le=100, description="The newest so many changes, 1 to 100.")
+
+
+class ReadTools:
+    """Makes the read tools of one hub."""
+
+    def __init__(self, access: Access, reader: Reader, workspaces_of: WorkspacesOf) -> None:
+        self._access, self._reader, self._workspaces_of = access, reader, workspaces_of
+
+    def of(self, tables: Sequence[TrackedTable]) -> list[BaseTool]:
+        """A list and a get tool for each table, and one history tool for all of them."""
+        made: list[BaseTool] = []
+        for tracked in tables:
+            made += [self._list(tracked), self._get(tracked)]
+        return [*made, self._history(tables)]
+
+    def _list(self, tracked: TrackedTable) -> BaseTool:
+        fields = ", ".join(f.name for f in tracked.fields if not f.redacted)
+
+        def flow(workspace: str, context: Any, arguments: dict[str, Any]) -> Flow[str]:
+            rule = self._reader.sync.rules(context)[tracked.entity_type]
+            page = yield from self._reader.page(
+                tracked, rule, workspace=workspace, match=arguments["match"], after=arguments["after"], limit=arguments["limit"]
+            )
+            answer: dict[str, Any] = {"rows": [_row(row) for row in page.rows]}
+            if page.more:
+                answer |= {"more": page.more, "after": page.rows[-1].entity_id}
+            return quoted(answer)
+
+        description = (
+            f"List rows of {tracked.entity_type} as they are now, in key order. Fields: {fields}. "
+            f'Example: {{"limit": 2}} -> {{"rows": [{{"id": "…", "version": 7, …}}, …], "more": 40, "after": "…"}}. '
+            f"`more` says how many follow; pass `after` to get them."
+        )
+        return self._tool(list_tool_name(tracked), description, _List, flow)
+
+    def _get(self, tracked: TrackedTable) -> BaseTool:
+        def flow(workspace: str, context: Any, arguments: dict[str, Any]) -> Flow[str]:
+            rule = self._reader.sync.rules(context)[tracked.entity_type]
+            row = yield from self._reader.row(tracked, rule, workspace=workspace, entity_id=arguments["id"])
+            return quoted(_row(row))
+
+        description = (
+            f"Get one row of {tracked.entity_type} as it is now, with the version that a change of it must name. "
+            f'Example: {{"id": "a1"}} -> {{"id": "a1", "version": 7, …}}.'
+        )
+        return self._tool(f"get_{_identifier(tracked.entity_type)}", description, _Get, flow)
+
+    def _history(self, tables: Sequence[TrackedTable]) -> BaseTool:
+        def flow(workspace: str, context: Any, arguments: dict[str, Any]) -> Flow[str]:
+            rules = self._reader.sync.rules(context)
+            events = yield from self._reader.history(rules, workspace=workspace, context=context, **arguments)
+            return quoted({"changes": [_change(event) for event in events]})
+
+        kinds = ", ".join(t.entity_type for t in tables)
+        description = (
+            f"Read who changed what and when, newest first. Kinds of rows: {kinds}. Narrow it by kind, row and period. "
+            f'Example: {{"entity_type": "{tables[0].entity_type if tables else "plan"}", "since": "2026-09-01"}} -> '
+            f'{{"changes": [{{"revision": 41, "at": "…", "by": "user u_1", "what": "update", "of": "…", "fields": {{"…": ["old", "new"]}}}}]}}.'
+        )
+        return self._tool(HISTORY, description, _History, flow)
+
+    def _tool(
+        self, name: str, description: str, schema: type[BaseModel], flow: Callable[[str, Any, dict[str, Any]], Flow[str]]
+    ) -> BaseTool:
+        def operation(runtime: ToolRuntime, arguments: dict[str, Any]) -> Operation[str]:
+            # An answer that teaches is worth more to a model than an exception that ends its run.
+            try:
+                answers = []
+                workspaces = tuple(self._workspaces_of(runtime.context))
+                for workspace in workspaces:
+                    answer = yield from snapshot(lambda w=workspace: flow(w, runtime.context, dict(arguments)))  # type: ignore[misc]
+                    answers.append(answer)
+                return answers[0] if len(answers) == 1 else _by_workspace(workspaces, answers)
+            except InputError as error:
+                return quoted({"error": error.message})
+            except UnavailableError:
+                return quoted({"error": "The data cannot be read just now. Say so, or try once more."})
+
+        def call(runtime: ToolRuntime, **arguments: Any) -> str:
+            return perform(self._access, operation(runtime, arguments))
+
+        async def acall(runtime: ToolRuntime, **arguments: Any) -> str:
+            return await aperform(self._access, operation(runtime, arguments))
+
+        return StructuredTool.from_function(func=call, coroutine=acall, name=name, description=description, args_schema=schema)
+
+
+def _by_workspace(workspaces: Sequence[str], answers: Sequence[str]) -> str:
+    return "{" + ", ".join(f"{quoted(w)}: {a}" for w, a in zip(workspaces, answers, strict=True)) + "}"
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {"id": row.entity_id, **({"version": row.version} if row.version is not None else {}), **row.values}
+
+
+def _change(event: ChangeEvent) -> dict[str, Any]:
+    fields: Any = {name: list(event.values[name]) if name in event.values else "not recorded" for name in event.fields}
+    by = f"{event.actor.type} {event.actor.id}" if event.actor.id else event.actor.type
+    said = {
+        "revision": event.revision,
+        "at": event.at,
+        "by": by,
+        "what": event.op,
+        "of": f"{event.entity_type} {event.entity_id}",
+    }
+    return {**said, "fields": fields} if event.op == "update" else said
+
+
+def _identifier(name: str) -> str:
+    """The name as providers allow it in a tool's name."""
+    text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+    return text[:48] or "row"

@@ -1,0 +1,95 @@
+"""The mark: what a conversation's own history says about what it was told (G9). Pure.
+
+It is stored in the same checkpoint as the answer, so a rewound or forked history brings its own mark along. One entry
+a workspace: `[run, from, to, check at from, check at to, 1 if a runner decides about success]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from abreast.errors import MarkError
+from abreast.types import Position, Told
+
+Mark = Mapping[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is known of a run when one of its model calls is made.
+
+    `run` names it; `settled_by_runner` tells whether somebody decides about its success afterwards. `remembers`:
+    its graph has a checkpointer. `earlier`: there are messages before this run's input. `finished`: those end in a
+    finished answer.
+    """
+
+    run: str
+    settled_by_runner: bool
+    remembers: bool
+    earlier: bool
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a batch starts: `at` a revision, at the `lower` of it and the stored cursor, at the `cursor`, or at `head`.
+
+    `expected` is the revision with the check number that it had when it was told. `confirm` is what the history
+    proves to have been dealt with. `outdated`: the history may hold answers from before abreast; without a
+    checkpointer (`remembers` is false) that is so only if no cursor is stored either.
+    """
+
+    mode: Literal["at", "lower", "cursor", "head"]
+    expected: Position | None = None
+    confirm: Position | None = None
+    outdated: bool = False
+    remembers: bool = True
+
+
+def entry(told: Told, *, settled_by_runner: bool) -> list[Any]:
+    """One workspace's entry of a mark."""
+    return [told.run, told.from_revision, told.to_revision, told.from_check, told.to_check, int(settled_by_runner)]
+
+
+def merge(old: Mark | None, new: Mark | None) -> dict[str, list[Any]]:
+    """The mark after a step: newer entries replace older ones of the same workspace."""
+    return {**(old or {}), **(new or {})}
+
+
+def start(mark: Mark | None, workspace: str, turn: Turn) -> Start:
+    """Where the next batch of a conversation starts. The rules are those of G9 and G10.
+
+    Raises MarkError where the mark's entry is not one that `entry` made.
+    """
+    found = (mark or {}).get(workspace)
+    if found is not None:
+        run, from_revision, to_revision, from_check, to_check, settled = _parsed(found, workspace)
+        began, ended = Position(from_revision, from_check), Position(to_revision, to_check)
+        if run == turn.run:
+            return Start("at", began)
+        if turn.remembers:
+            if not turn.finished:
+                return Start("lower", began)
+            # Without a runner nobody moved the cursor; the finished answer in the history is the proof that counts.
+            return Start("lower", ended) if settled else Start("at", ended, confirm=ended)
+    if not turn.remembers:
+        return Start("cursor", outdated=turn.earlier, remembers=False)
+    if mark:
+        return Start("head")  # this conversation begins to follow the workspace now
+    return Start("cursor", outdated=turn.earlier)
+
+
+def _parsed(found: Any, workspace: str) -> tuple[str, int, int, int, int, bool]:
+    good = (
+        isinstance(found, list | tuple)
+        and len(found) == 6
+        and isinstance(found[0], str)
+        and all(isinstance(number, int) and number >= 0 for number in found[1:])
+    )
+    if not good:
+        raise MarkError(
+            f"The mark for workspace {workspace!r} is damaged: {found!r}. Remove the key abreast_told from the state."
+        )
+    return found[0], found[1], found[2], found[3], found[4], bool(found[5])

@@ -1,0 +1,434 @@
+"""Reading batches: what is current, and what a conversation has not been told, in one database snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from abreast.core.mark import Start
+from abreast.errors import AbreastError, ConfigurationError, InputError, LoaderError, UnknownWorkspaceError
+from abreast.store import cursors, log
+from abreast.store.schema import DialectName
+from abreast.store.statement import Flow, InSession
+from abreast.store.tracked import Readable, TrackedTable
+from abreast.store.values import check_workspace
+from abreast.types import Batch, ChangeEvent, Position, Row
+
+Loader = Callable[[Session, str, Any], Any]
+"""Session of the batch's snapshot, workspace and run context in; JSON out."""
+
+
+class NeedsSnapshot(Exception):
+    """One statement was not enough to answer exactly; the batch must be read again in a snapshot of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One batch that somebody wants: of which workspace, for which conversation, from where."""
+
+    workspace: str
+    thread: str
+    start: Start
+    context: Any
+    limit: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """The rows of an earlier batch of the same run, good as long as HEAD stands there."""
+
+    head: int
+    rows: dict[str, log.RowsRead]
+
+
+@dataclass(frozen=True)
+class Sync:
+    """What is tracked and loaded, and how a batch of it is read."""
+
+    dialect: DialectName
+    schema: str
+    tables: tuple[TrackedTable, ...]
+    loaders: Mapping[str, Loader]
+
+    def rules(self, context: Any) -> dict[str, Readable]:
+        """What the person of this context may read, by entity type. Raises ConfigurationError where a rule fails."""
+        found = {}
+        for tracked in self.tables:
+            if tracked.readable is None:
+                found[tracked.entity_type] = Readable()
+                continue
+            try:
+                answer = tracked.readable(context)
+            except AbreastError:
+                raise
+            except Exception as error:
+                raise ConfigurationError(
+                    f"The read rule of {tracked.entity_type} failed with {type(error).__name__}. Nothing was read."
+                ) from error
+            found[tracked.entity_type] = as_readable(answer, tracked)
+        return found
+
+    def needs_snapshot(self, rules: Mapping[str, Readable]) -> bool:
+        """Whether more than one statement is needed: application code takes part in the reading."""
+        return bool(self.loaders) or any(rule.where is not None for rule in rules.values())
+
+    # -- one statement -------------------------------------------------------------------------------------------
+
+    def read_at_once(self, wanted: Wanted, rules: Mapping[str, Readable], reused: Reused | None) -> Flow[tuple[Batch, Reused]]:
+        """A batch in one statement. Raises NeedsSnapshot where that cannot be exact."""
+        self._check(wanted)
+        statement = self._statement(wanted, self.tables, wanted.start, reused.head if reused else None)
+        answer = yield statement
+        place, logged, rows = log.read_batch(self.dialect, self.tables, self._by_type, answer[0], wanted.workspace, wanted.width)
+        if not place.known:
+            yield from self._must_exist(wanted.workspace)
+        if rows is None:
+            assert reused is not None
+            rows = reused.rows
+        shown = {kind: RowsShown(read, rules[kind]) for kind, read in rows.items()}
+        gap, lost = self._gap(place, wanted.start)
+        told: list[ChangeEvent] = []
+        checks: list[int] = []
+        for item in [] if lost else logged:
+            event = visible_event(item.event, rules.get(item.event.entity_type))
+            if event is not None:
+                told.append(event)
+                checks.append(item.check)
+        if len(told) < len(logged) == wanted.limit:
+            raise NeedsSnapshot  # what this person may not read must not use up the limit
+        for event in told:
+            table = shown.get(event.entity_type)
+            if table is not None and table.more and (event.entity_type, event.entity_id) not in table.by_key:
+                raise NeedsSnapshot  # the row stands behind those that were read
+        to = self._end(place, logged, wanted.limit, lost)
+        batch = Batch(
+            workspace=wanted.workspace,
+            head=Position(place.head, place.head_check),
+            start=self._start(place, wanted.start),
+            to=to,
+            events=tuple(told),
+            checks=tuple(checks),
+            rows=tuple(row for tracked in self.tables for row in shown[tracked.entity_type].rows),
+            left_out={kind: table.more for kind, table in shown.items() if table.more},
+            passed=len(logged) - len(told),
+            remaining=place.head - to.revision,
+            gap=gap,
+            outdated_history=wanted.start.outdated and (place.cursor is None or wanted.start.remembers),
+            telling=_telling(place.telling),
+        )
+        return batch, Reused(place.head, rows)
+
+    # -- one snapshot --------------------------------------------------------------------------------------------
+
+    def read_in_snapshot(self, wanted: Wanted, rules: Mapping[str, Readable]) -> Flow[Batch]:
+        """A batch with read rules and loaders, in one snapshot of several statements."""
+        self._check(wanted)
+        answer = yield self._statement(wanted, (), wanted.start, None)
+        place, logged, _ = log.read_batch(self.dialect, (), self._by_type, answer[0], wanted.workspace, wanted.width)
+        if not place.known:
+            yield from self._must_exist(wanted.workspace)
+        gap, lost = self._gap(place, wanted.start)
+        told: list[ChangeEvent] = []
+        checks: list[int] = []
+        now: dict[tuple[str, str], Row] = {}
+        seen, passed = (0, 0) if not lost else (place.head, 0)
+        chunk = [] if lost else logged
+        end: log.LoggedEvent | None = None
+        while chunk and len(told) < wanted.limit:
+            readable = yield from self.readable(wanted, rules, [item.event for item in chunk], now)
+            for item in chunk:
+                if len(told) == wanted.limit:
+                    break
+                event = visible_event(item.event, rules.get(item.event.entity_type))
+                if event is not None and readable((event.entity_type, event.entity_id)):
+                    told.append(event)
+                    checks.append(item.check)
+                else:
+                    passed += 1
+                end, seen = item, item.event.revision
+            if len(chunk) < wanted.limit or seen >= place.head:
+                break
+            answer = yield self._statement(wanted, (), Start("at", Position(seen)), None)
+            _, chunk, _ = log.read_batch(self.dialect, (), self._by_type, answer[0], wanted.workspace, wanted.width)
+        done = lost or len(told) < wanted.limit or seen >= place.head or end is None
+        to = Position(place.head, place.head_check) if done else Position(end.event.revision, end.check)  # type: ignore[union-attr]
+        rows: list[Row] = []
+        left_out: dict[str, int] = {}
+        loaded: dict[str, Any] = {}
+        if self.loaders:
+            for name, loader in self.loaders.items():
+                loaded[name] = yield InSession(lambda session, name=name, loader=loader: load(name, loader, session, wanted))  # type: ignore[misc]
+        else:
+            for tracked in self.tables:
+                got, more = yield from self._rows(wanted, tracked, rules[tracked.entity_type])
+                rows.extend(got)
+                if more:
+                    left_out[tracked.entity_type] = more
+        return Batch(
+            workspace=wanted.workspace,
+            head=Position(place.head, place.head_check),
+            start=self._start(place, wanted.start),
+            to=to,
+            events=tuple(told),
+            checks=tuple(checks),
+            rows=tuple(rows),
+            now=now,
+            loaded=loaded,
+            left_out=left_out,
+            passed=passed,
+            remaining=place.head - to.revision,
+            gap=gap,
+            outdated_history=wanted.start.outdated and (place.cursor is None or wanted.start.remembers),
+            telling=_telling(place.telling),
+        )
+
+    def load_only(self, wanted: Wanted) -> Flow[Batch]:
+        """CURRENT from loaders alone: nothing is tracked, no table of ours is needed (snapshot-only use)."""
+        self._check(wanted)
+        loaded = {}
+        for name, loader in self.loaders.items():
+            loaded[name] = yield InSession(lambda session, name=name, loader=loader: load(name, loader, session, wanted))  # type: ignore[misc]
+        nowhere = Position(0)
+        return Batch(workspace=wanted.workspace, head=nowhere, start=nowhere, to=nowhere, loaded=loaded)
+
+    # -- places --------------------------------------------------------------------------------------------------
+
+    def without_place(self, thread: str, workspaces: Sequence[str]) -> Flow[list[str]]:
+        """Those of the workspaces in which the conversation has no cursor yet."""
+        missing = []
+        for workspace in workspaces:
+            check_id(workspace, thread)
+            found = yield cursors.place_statement(self.dialect, self.schema, workspace=workspace, thread=thread)
+            if not found:
+                missing.append(workspace)
+        return missing
+
+    def give_place(self, thread: str, workspaces: Sequence[str]) -> Flow[None]:
+        """Puts the conversation at HEAD. Raises UnknownWorkspaceError, and then keeps nothing."""
+        for workspace in workspaces:
+            yield from self._must_exist(workspace)
+            yield cursors.start_statement(self.dialect, self.schema, workspace=workspace, thread=thread)
+
+    def readable(
+        self, wanted: Wanted, rules: Mapping[str, Readable], events: Sequence[ChangeEvent], now: dict[tuple[str, str], Row]
+    ) -> Flow[Callable[[tuple[str, str]], bool]]:
+        """Reads the rows that events name into `now`, and answers which entities this person may hear of."""
+        accepted: set[tuple[str, str]] = set()
+        for tracked in self.tables:
+            kind, rule = tracked.entity_type, rules[tracked.entity_type]
+            ids = sorted({event.entity_id for event in events if event.entity_type == kind})
+            if not ids:
+                continue
+            query, _ = log.rows_query(
+                self.dialect, tracked, rule, workspace=wanted.workspace, width=wanted.width, limit=len(ids), entity_ids=ids
+            )
+            for row in log.read_rows(tracked, (yield query), self.dialect, wanted.width):
+                now[kind, row.entity_id] = visible_row(row, rule)
+                accepted.add((kind, row.entity_id))
+            absent = [one for one in ids if (kind, one) not in accepted]
+            if absent and rule.where is None:
+                accepted.update((kind, one) for one in absent)
+            elif absent:
+                existing = {row[0] for row in (yield log.existing_query(self.dialect, tracked, absent))}
+                gone = [one for one in absent if one not in existing]
+                bare = log.bare_query(self.dialect, tracked, rule, gone)
+                if bare is not None:
+                    accepted.update((kind, row[0]) for row in (yield bare))
+        known = {tracked.entity_type for tracked in self.tables}
+        # A type that is no longer tracked has no rule; nothing says that this person may hear of it.
+        return lambda entity: entity in accepted if entity[0] in known else not any(t.readable for t in self.tables)
+
+    def _rows(self, wanted: Wanted, tracked: TrackedTable, rule: Readable) -> Flow[tuple[list[Row], int]]:
+        limit = log.ROWS_OF_A_TABLE
+        query, count = log.rows_query(
+            self.dialect, tracked, rule, workspace=wanted.workspace, width=wanted.width, limit=limit + 1
+        )
+        rows = [visible_row(row, rule) for row in log.read_rows(tracked, (yield query), self.dialect, wanted.width)]
+        if len(rows) <= limit:
+            return rows, 0
+        total = (yield count)[0][0]
+        return rows[:limit], total - limit
+
+    # -- common --------------------------------------------------------------------------------------------------
+
+    @property
+    def _by_type(self) -> dict[str, TrackedTable]:
+        return {tracked.entity_type: tracked for tracked in self.tables}
+
+    def _check(self, wanted: Wanted) -> None:
+        check_id(wanted.thread)
+        self.check_workspace(wanted.workspace)
+
+    def check_workspace(self, workspace: str) -> None:
+        """Raises an error for an id that no workspace of these tables can have; asks no database."""
+        check_id(workspace)
+        if not check_workspace(self.tables, workspace):
+            raise UnknownWorkspaceError(workspace=workspace)
+
+    def _must_exist(self, workspace: str) -> Flow[None]:
+        self.check_workspace(workspace)
+        found = yield log.exists_statement(self.dialect, self.schema, self.tables, workspace)
+        if not found[0][0]:
+            raise UnknownWorkspaceError(workspace=workspace)
+
+    def _statement(self, wanted: Wanted, tables: tuple[TrackedTable, ...], start: Start, known_head: int | None) -> Any:
+        return log.batch_statement(
+            self.dialect,
+            self.schema,
+            tables,
+            workspace=wanted.workspace,
+            thread=wanted.thread,
+            mode=start.mode,
+            revision=start.expected.revision if start.expected else None,
+            limit=wanted.limit,
+            width=wanted.width,
+            known_head=known_head,
+        )
+
+    @staticmethod
+    def _start(place: log.Place, start: Start) -> Position:
+        """The start with the check number that it was told with, so that a loss is noticed again in the next call."""
+        if start.expected is not None and start.expected.revision == place.start:
+            return start.expected
+        if place.cursor is not None and place.cursor == place.start:
+            return Position(place.start, place.cursor_check)
+        return Position(place.start, place.start_check or 0)
+
+    @staticmethod
+    def _gap(place: log.Place, start: Start) -> tuple[bool, bool]:
+        """Whether changes between the start and now are no longer listed; and whether the start is not in this log at all."""
+        expected = []
+        if start.expected is not None and start.expected.revision == place.start:
+            expected.append(start.expected.check)
+        if place.cursor == place.start and start.mode in ("lower", "cursor"):
+            expected.append(place.cursor_check)
+        pruned = place.start < place.horizon
+        restored = place.start > place.head or (
+            not pruned and place.start > 0 and any(check != place.start_check for check in expected)
+        )
+        return pruned or restored, restored
+
+    @staticmethod
+    def _end(place: log.Place, logged: Sequence[log.LoggedEvent], limit: int, lost: bool) -> Position:
+        if lost or len(logged) < limit:
+            return Position(place.head, place.head_check)
+        return Position(logged[-1].event.revision, logged[-1].check)
+
+
+@dataclass(frozen=True)
+class RowsShown:
+    """The rows of one table as a rule without a condition shows them."""
+
+    read: log.RowsRead
+    rule: Readable
+
+    @property
+    def more(self) -> int:
+        return self.read.more
+
+    @property
+    def rows(self) -> Iterable[Row]:
+        return self.read.rows if not self.rule.hide else (visible_row(row, self.rule) for row in self.read.rows)
+
+    @property
+    def by_key(self) -> set[tuple[str, str]]:
+        return {(row.entity_type, row.entity_id) for row in self.read.rows}
+
+
+def check_id(*ids: str) -> None:
+    """Raises InputError for an id that no database stores."""
+    if any("\0" in one for one in ids):
+        raise InputError("A workspace or thread id holds a NUL character; no database stores one.")
+
+
+def as_readable(answer: Any, tracked: TrackedTable) -> Readable:
+    """What a read rule answered, as a Readable. Raises ConfigurationError for anything that is not an answer."""
+    if isinstance(answer, Readable):
+        names = {f.name for f in tracked.fields}
+        unknown = answer.hide - names
+        if unknown:
+            raise ConfigurationError(
+                f"The read rule of {tracked.entity_type} hides {sorted(unknown)}, which are not its columns."
+            )
+        return answer
+    if answer is True:
+        return Readable()
+    if answer is False:
+        return Readable(sa.false())
+    if isinstance(answer, sa.ColumnElement):
+        return Readable(answer)
+    raise ConfigurationError(
+        f"The read rule of {tracked.entity_type} returned {type(answer).__name__}; "
+        f"it returns Readable(...), a condition, True or False."
+    )
+
+
+def visible_event(event: ChangeEvent, rule: Readable | None) -> ChangeEvent | None:
+    """The event without hidden fields; None if it concerns hidden fields only."""
+    if rule is None or not rule.hide:
+        return event
+    fields = tuple(name for name in event.fields if name not in rule.hide)
+    if event.op == "update" and not fields:
+        return None
+    return replace(event, fields=fields, values={k: v for k, v in event.values.items() if k not in rule.hide})
+
+
+def visible_row(row: Row, rule: Readable) -> Row:
+    """The row without hidden fields."""
+    if not rule.hide:
+        return row
+    return replace(row, values={name: value for name, value in row.values.items() if name not in rule.hide})
+
+
+def load(name: str, loader: Loader, session: Session, wanted: Wanted) -> Any:
+    """What a loader returned, as JSON. Raises LoaderError where it failed or returned something else."""
+    try:
+        value = loader(session, wanted.workspace, wanted.context)
+    except AbreastError:
+        raise
+    except Exception as error:
+        raise LoaderError(
+            f"The loader {name!r} failed with {type(error).__name__}. Nothing was told and no cursor moved."
+        ) from error
+    return as_json(value, name)
+
+
+def as_json(value: Any, path: str) -> Any:
+    """The JSON form of a loader's value (see `store.values`). Raises LoaderError with the place that has none."""
+    if value is None or isinstance(value, bool | int | str) and not isinstance(value, Enum):
+        return value
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise LoaderError(f"The loader returned {value} at {path}; JSON has no such number.")
+        return value
+    if isinstance(value, Mapping):
+        bad = next((key for key in value if not isinstance(key, str)), None)
+        if bad is not None:
+            raise LoaderError(f"The loader returned a mapping with the key {bad!r} at {path}; JSON has string keys only.")
+        return {key: as_json(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    raise LoaderError(
+        f"The loader returned {type(value).__name__} at {path}; return JSON (dict, list, str, numbers, bool, None)."
+    )
+
+
+def _telling(text: str) -> Any:
+    return text if text in ("on", "shadow", "off") else "on"

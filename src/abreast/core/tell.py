@@ -1,0 +1,221 @@
+"""Telling: from a model call that is about to be made to the block it gets, and to the notes that are kept of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from abreast.access import Operation, read, snapshot, write
+from abreast.core import mark as marks
+from abreast.core.mark import Mark, Turn
+from abreast.core.render import UNKNOWN_STATE, Wording, count_bytes, render
+from abreast.core.sync import NeedsSnapshot, Reused, Sync, Wanted
+from abreast.errors import UnavailableError
+from abreast.store import cursors
+from abreast.store.statement import Flow, Statement
+from abreast.store.tracked import Readable
+from abreast.telemetry import log
+from abreast.types import Batch, Block, Budget, CountTokens, OnUnavailable, Position, Refresh, Told
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a hub tells. `limit` is events a workspace and batch."""
+
+    limit: int = 50
+    budget: Budget = field(default_factory=Budget)
+    count_tokens: CountTokens = count_bytes
+    refresh: Refresh = "call"
+    on_unavailable: OnUnavailable = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One model call that is about to be made. `workspaces` are those that the conversation follows."""
+
+    thread: str
+    workspaces: tuple[str, ...]
+    context: Any
+    mark: Mark | None
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a model call gets: the block to put into its request, or None where nothing is to be told.
+
+    `mark` is what the conversation's state keeps when the call has returned.
+    """
+
+    call: ModelCall
+    block: Block | None
+    batches: tuple[Batch, ...] = ()
+    confirm: Mapping[str, Position] = field(default_factory=dict)
+    shadow: bool = False
+
+    @property
+    def told(self) -> Mapping[str, Told]:
+        return {} if self.block is None or self.shadow else self.block.told
+
+    @property
+    def mark(self) -> dict[str, list[Any]]:
+        settled = self.call.turn.settled_by_runner
+        return {workspace: marks.entry(told, settled_by_runner=settled) for workspace, told in self.told.items()}
+
+
+class Recent(Generic[T]):
+    """A small memory by key; the least recently used goes. Safe between threads."""
+
+    def __init__(self, size: int = 256) -> None:
+        self._items: OrderedDict[Any, T] = OrderedDict()
+        self._size, self._lock = size, threading.Lock()
+
+    def get(self, key: Any) -> T | None:
+        with self._lock:
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key]
+            return None
+
+    def put(self, key: Any, item: T) -> None:
+        with self._lock:
+            self._items[key] = item
+            self._items.move_to_end(key)
+            while len(self._items) > self._size:
+                self._items.popitem(last=False)
+
+
+class Teller:
+    """Reads, renders and notes for the model calls of one hub. Its operations are run through either door of `access`."""
+
+    def __init__(self, sync: Sync, options: Options, wording: Wording, verify: Callable[[], Operation[None]]) -> None:
+        self._sync, self._options, self._wording, self._verify = sync, options, wording, verify
+        self._rows: Recent[Reused] = Recent()
+        self._pinned: Recent[tuple[Batch, ...]] = Recent()
+
+    # -- before the call -----------------------------------------------------------------------------------------
+
+    def prepare(self, call: ModelCall) -> Operation[Prepared]:
+        """The block for a model call. Raises UnavailableError unless the hub was told to go on with a warning."""
+        try:
+            batches, confirm = yield from self._batches(call)
+        except UnavailableError:
+            if self._options.on_unavailable == "stop":
+                raise
+            log.warning("the state could not be read; the model is told that it is unknown")
+            text = UNKNOWN_STATE
+            return Prepared(call, Block(text, {}, self._options.count_tokens(text), ""))
+        switch = {batch.telling for batch in batches}
+        if not batches or "off" in switch:
+            return Prepared(call, None)
+        block = render(
+            batches,
+            run=call.turn.run,
+            thread=call.thread,
+            budget=self._options.budget,
+            wording=self._wording,
+            count=self._options.count_tokens,
+        )
+        if not self._sync.tables:
+            block = replace(block, told={})  # snapshot only: there is no log to stand in
+        return Prepared(call, block, batches, confirm, shadow="shadow" in switch)
+
+    def _batches(self, call: ModelCall) -> Operation[tuple[tuple[Batch, ...], dict[str, Position]]]:
+        pinned = (call.thread, call.turn.run, call.workspaces)
+        found = self._pinned.get(pinned) if self._options.refresh == "run" else None
+        if found is not None:
+            return found, {}
+        yield from self._verify()
+        rules = self._sync.rules(call.context)
+        batches: list[Batch] = []
+        confirm: dict[str, Position] = {}
+        for workspace in call.workspaces:
+            start = marks.start(call.mark, workspace, call.turn)
+            if start.confirm is not None:
+                confirm[workspace] = start.confirm
+            wanted = Wanted(workspace, call.thread, start, call.context, self._options.limit, max(self._options.budget.value, 1))
+            batches.append((yield from self.batch(wanted, rules, run=call.turn.run)))
+        if self._options.refresh == "run":
+            self._pinned.put(pinned, tuple(batches))
+        return tuple(batches), confirm
+
+    def batch(self, wanted: Wanted, rules: Mapping[str, Readable], *, run: str = "") -> Operation[Batch]:
+        """One batch: in one statement where that is exact, in a snapshot of several otherwise."""
+        if not self._sync.tables:
+            return (yield from snapshot(lambda: self._sync.load_only(wanted)))
+        if not self._sync.needs_snapshot(rules):
+            key = (wanted.thread, run, wanted.workspace)
+            reused = self._rows.get(key) if run else None
+            try:
+                batch, reused = yield from read(lambda: self._sync.read_at_once(wanted, rules, reused))
+            except NeedsSnapshot:
+                pass
+            else:
+                if run and reused is not None:
+                    self._rows.put(key, reused)
+                return batch  # type: ignore[no-any-return]
+        return (yield from snapshot(lambda: self._sync.read_in_snapshot(wanted, rules)))
+
+    # -- after it ------------------------------------------------------------------------------------------------
+
+    def returned(self, prepared: Prepared, call_id: str) -> Operation[None]:
+        """Notes what stood in a request that returned, and confirms what the history proved. A note that cannot be
+        written is reported and does not cost the answer: what it would have confirmed is told again."""
+        if prepared.block is None or not prepared.batches or not self._sync.tables or not prepared.call.thread:
+            return
+        rows = [
+            {
+                "thread": prepared.call.thread,
+                "run": prepared.call.turn.run,
+                "call": call_id,
+                "workspace": batch.workspace,
+                "from_revision": prepared.block.told[batch.workspace].from_revision,
+                "to_revision": prepared.block.told[batch.workspace].to_revision,
+                "head": batch.head.revision,
+                "tokens": prepared.block.tokens,
+                "digest": prepared.block.digest,
+                "told": not prepared.shadow if self._sync.dialect == "postgresql" else int(not prepared.shadow),
+            }
+            for batch in prepared.batches
+        ]
+        statements = [cursors.deliver_statement(self._sync.dialect, self._sync.schema, rows)]
+        if not prepared.shadow:
+            statements += [
+                self._move(workspace, prepared.call.thread, to, prepared.call.turn.run)
+                for workspace, to in prepared.confirm.items()
+            ]
+        try:
+            yield from write(lambda: _all(statements))
+        except UnavailableError:
+            log.warning("a delivery could not be noted; what it would have confirmed will be told again")
+
+    # -- around a run --------------------------------------------------------------------------------------------
+
+    def begin(self, thread: str, workspaces: Sequence[str]) -> Operation[None]:
+        """Gives a new conversation its place at HEAD, before its first run."""
+        if not self._sync.tables:
+            return
+        missing = yield from read(lambda: self._sync.without_place(thread, workspaces))
+        if missing:
+            yield from write(lambda: self._sync.give_place(thread, missing))
+
+    def settle(self, thread: str, run: str, told: Mapping[str, Told]) -> Operation[None]:
+        """Moves the conversation's places to what a successful run was told, in one transaction."""
+        statements = [
+            self._move(workspace, thread, Position(one.to_revision, one.to_check), run) for workspace, one in sorted(told.items())
+        ]
+        if statements:
+            yield from write(lambda: _all(statements))
+
+    def _move(self, workspace: str, thread: str, to: Position, run: str) -> Statement:
+        return cursors.move_statement(self._sync.dialect, self._sync.schema, workspace=workspace, thread=thread, to=to, run=run)
+
+
+def _all(statements: Sequence[Statement]) -> Flow[None]:
+    for statement in statements:
+        yield statement

@@ -1,0 +1,91 @@
+"""Everything that abreast raises, in one tree.
+
+    AbreastError
+    |-- ConfigurationError          the program must change
+    |   |-- NotTrackedError
+    |   |-- LoaderError
+    |   |-- ContextError
+    |   |-- StateSchemaError
+    |   `-- MissingExtraError
+    |-- CaptureError                an operator must act on the database
+    |   |-- NotInstalledError
+    |   `-- CaptureOutdatedError
+    |-- InputError                  the caller asked for something that is not there or not allowed
+    |   |-- UnknownWorkspaceError
+    |   |-- UnknownEntityError
+    |   `-- MarkError
+    `-- UnavailableError            may pass: try again
+
+The branches follow what a caller can do. The message defaults to the class's docstring.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class AbreastError(Exception):
+    """Something went wrong in abreast."""
+
+    def __init__(self, message: str | None = None, **fields: Any) -> None:
+        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
+        self.fields = fields
+        for name, value in fields.items():
+            setattr(self, name, value)
+        super().__init__(self.message)
+
+
+class ConfigurationError(AbreastError):
+    """The hub is set up in a way that cannot work."""
+
+
+class NotTrackedError(ConfigurationError):
+    """This table is not tracked. Declare it with hub.track(...)."""
+
+
+class LoaderError(ConfigurationError):
+    """A loader failed or returned something that is not JSON. Nothing was told and no cursor moved."""
+
+
+class ContextError(ConfigurationError):
+    """The run context is missing or names no workspace. Pass context=... on every run and every resume."""
+
+
+class StateSchemaError(ConfigurationError):
+    """The graph's state has no place for the mark. Let its state class inherit abreast.SyncState."""
+
+
+class MissingExtraError(ConfigurationError):
+    """An optional part of abreast is not installed."""
+
+
+class CaptureError(AbreastError):
+    """Changes of a tracked table are not captured as declared."""
+
+
+class NotInstalledError(CaptureError):
+    """The tables of abreast are not in this database. Run hub.install() or `abreast install`."""
+
+
+class CaptureOutdatedError(CaptureError):
+    """The triggers in the database do not fit the declared tables. Run hub.install() or `abreast install` again."""
+
+
+class InputError(AbreastError):
+    """The request names something that does not exist or may not be used."""
+
+
+class UnknownWorkspaceError(InputError):
+    """No such workspace: it has neither a head nor a tracked row."""
+
+
+class UnknownEntityError(InputError):
+    """No such row, or this person may not read it."""
+
+
+class MarkError(InputError):
+    """The mark in this conversation's state is not one that abreast wrote."""
+
+
+class UnavailableError(AbreastError):
+    """The database did not answer. Nothing was told and no cursor moved; try again."""

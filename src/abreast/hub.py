@@ -1,0 +1,533 @@
+"""The hub: one application's database, what is tracked in it, and everything that is handed out of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Engine
+from sqlalchemy.orm import Session
+
+from abreast.access import Access, Attribute, Operation, aperform, open_access, perform, read, snapshot, write
+from abreast.core import install as installing
+from abreast.core.mark import Start
+from abreast.core.read import Page, Reader
+from abreast.core.render import Wording, count_bytes
+from abreast.core.sync import Loader, Sync, Wanted
+from abreast.core.tell import Options, Teller
+from abreast.errors import ConfigurationError, ContextError, MissingExtraError, NotTrackedError
+from abreast.store import cursors, log
+from abreast.store.statement import Flow, Statement
+from abreast.store.tracked import ReadRule, TrackedTable, resolve, table_of
+from abreast.types import (
+    UNKNOWN,
+    Actor,
+    Attribution,
+    Batch,
+    Budget,
+    ChangeEvent,
+    CountTokens,
+    Finding,
+    OnUnavailable,
+    Placement,
+    Position,
+    Refresh,
+    Row,
+    Standing,
+    Telling,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.tools import BaseTool
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+
+    from abreast.agents.middleware import SyncMiddleware
+    from abreast.agents.nodes import PreparedCall, Preparer
+    from abreast.agents.runner import Runner, RunResult, Validator
+
+T = TypeVar("T")
+LoaderT = TypeVar("LoaderT", bound=Loader)
+SessionLike: TypeAlias = "Session | AsyncSession | sa.Connection | AsyncConnection"
+
+
+def workspaces_of_context(context: Any) -> Sequence[str]:
+    """The workspaces that a run context names under `workspaces`, `workspace` or `workspace_id`, as attribute or key.
+
+    Raises ContextError where there is no context, or none of these in it.
+    """
+    if context is None:
+        raise ContextError()
+    for name in ("workspaces", "workspace", "workspace_id"):
+        found = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+        if found is None:
+            continue
+        if isinstance(found, str):
+            return (found,)
+        if isinstance(found, list | tuple | set | frozenset) and found and all(isinstance(one, str) for one in found):
+            return tuple(sorted(found)) if isinstance(found, set | frozenset) else tuple(found)
+        return (str(found),)
+    raise ContextError(
+        f"The run context ({type(context).__name__}) names no workspace: give it `workspace`, or the hub `workspaces=function`."
+    )
+
+
+class _Core:
+    """What both doors of a hub share: declarations, and the flows of everything that it does."""
+
+    def __init__(
+        self,
+        database: str | URL | Engine | AsyncEngine,
+        *,
+        workspaces: Callable[[Any], str | Sequence[str]] | None,
+        schema: str,
+        placement: Placement,
+        options: Options,
+    ) -> None:
+        self.access: Access = open_access(database)
+        self.schema, self.placement, self.options = schema, placement, options
+        self.tracked: dict[sa.Table, TrackedTable] = {}
+        self.loaders: dict[str, Loader] = {}
+        self.tool_names: dict[str, str] = {}
+        self._workspaces = workspaces
+        self._verified: Any = None
+
+    def workspaces_of(self, context: Any) -> Sequence[str]:
+        if self._workspaces is None:
+            return workspaces_of_context(context)
+        if context is None:
+            raise ContextError()
+        found = self._workspaces(context)
+        return (found,) if isinstance(found, str) else tuple(found)
+
+    # Declarations end with the first use: a batch that was read under half of them would be wrong.
+
+    @cached_property
+    def sync(self) -> Sync:
+        return Sync(self.access.dialect, self.schema, tuple(self.tracked.values()), dict(self.loaders))
+
+    @cached_property
+    def teller(self) -> Teller:
+        return Teller(self.sync, self.options, self._wording(), self.verify)
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader(self.sync)
+
+    @property
+    def in_use(self) -> bool:
+        return "sync" in self.__dict__
+
+    def _wording(self) -> Wording:
+        from_tables = self.sync.tables
+        return Wording(
+            labels={t.entity_type: {f.name: f.label for f in t.fields if f.label} for t in from_tables},
+            redacted={t.entity_type: frozenset(f.name for f in t.fields if f.redacted) for t in from_tables},
+            implied={t.entity_type: frozenset({t.workspace_column} if t.workspace_column else ()) for t in from_tables},
+            list_tools=self.tool_names,
+        )
+
+    def of(self, model: Any) -> TrackedTable:
+        table = table_of(model)
+        if table not in self.tracked:
+            raise NotTrackedError(f"{table.name} is not tracked. Declare it with hub.track(...).")
+        return self.tracked[table]
+
+    def verify(self) -> Operation[None]:
+        """Looks at the triggers before the first batch, and on SQLite again whenever the file's schema has changed."""
+        if not self.sync.tables:
+            return
+
+        def look() -> Flow[Any]:
+            stamp: Any = True
+            if self.access.dialect == "sqlite":
+                stamp = (yield Statement("pragma schema_version"))[0][0]
+            if stamp != self._verified:
+                yield from installing.verify(self.access.dialect, self.schema, self.sync.tables)
+            return stamp
+
+        if self._verified is None or self.access.dialect == "sqlite":
+            self._verified = yield from read(look)
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def install_plan(self) -> Operation[installing.Groups]:
+        return (yield from read(lambda: installing.install_plan(self.access.dialect, self.schema, self.sync.tables)))
+
+    def uninstall_plan(self, log_too: bool) -> Operation[installing.Groups]:
+        return (
+            yield from read(lambda: installing.uninstall_plan(self.access.dialect, self.schema, self.sync.tables, log_too=log_too)
+            )
+        )
+
+    def check(self) -> Operation[list[Finding]]:
+        return (yield from snapshot(lambda: installing.check(self.access.dialect, self.schema, self.sync.tables)))
+
+    def batch(self, workspace: str, thread: str, after: int | None, limit: int | None, context: Any) -> Operation[Batch]:
+        yield from self.verify()
+        start = Start("cursor") if after is None else Start("at", Position(after))
+        wanted = Wanted(workspace, thread, start, context, limit or self.options.limit, max(self.options.budget.value, 1))
+        return (yield from self.teller.batch(wanted, self.sync.rules(context)))
+
+    def page(
+        self, model: Any, workspace: str, match: Mapping[str, Any] | None, after: str | None, limit: int, context: Any
+    ) -> Operation[Page]:
+        tracked = self.of(model)
+        rule = self.sync.rules(context)[tracked.entity_type]
+        return (
+            yield from snapshot(lambda: self.reader.page(tracked, rule, workspace=workspace, match=match, after=after, limit=limit)
+            )
+        )
+
+    def row(self, model: Any, entity_id: str, workspace: str, context: Any) -> Operation[Row]:
+        tracked = self.of(model)
+        rule = self.sync.rules(context)[tracked.entity_type]
+        return (yield from snapshot(lambda: self.reader.row(tracked, rule, workspace=workspace, entity_id=entity_id)))
+
+    def history(self, workspace: str, context: Any, narrowed: Mapping[str, Any]) -> Operation[list[ChangeEvent]]:
+        rules = self.sync.rules(context)
+        return (yield from snapshot(lambda: self.reader.history(rules, workspace=workspace, context=context, **narrowed)))
+
+    def standings(self, workspace: str) -> Operation[list[Standing]]:
+        def flow() -> Flow[list[Standing]]:
+            rows = yield cursors.standings_statement(self.access.dialect, self.schema, workspace=workspace)
+            return cursors.read_standings(rows, workspace)
+
+        return (yield from read(flow))
+
+    def prune(self, workspace: str, horizon: int) -> Operation[None]:
+        def flow() -> Flow[None]:
+            for statement in log.prune_statements(self.access.dialect, self.schema, workspace=workspace, horizon=horizon):
+                yield statement
+
+        yield from write(flow)
+
+    def tell(self, telling: Telling) -> Operation[None]:
+        if telling not in ("on", "shadow", "off"):
+            raise ConfigurationError(f"telling is 'on', 'shadow' or 'off', not {telling!r}.")
+
+        def flow() -> Flow[None]:
+            yield log.telling_statement(self.access.dialect, self.schema, telling)
+
+        yield from write(flow)
+
+    # -- agents --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def runner(self) -> Runner:
+        return _agents("runner").Runner(self.access, self.teller, self.workspaces_of)  # type: ignore[no-any-return]
+
+    @cached_property
+    def preparer(self) -> Preparer:
+        return _agents("nodes").Preparer(self.access, self.teller, self.workspaces_of, self.placement)  # type: ignore[no-any-return]
+
+
+def _agents(module: str) -> Any:
+    """A module of the agents' floor, or what to install. The face needs no extra, so it is imported here."""
+    from importlib import import_module
+
+    try:
+        return import_module(f"abreast.agents.{module}")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f'Agents need LangChain: pip install "abreast[langchain]" ({error.name} is missing).') from None
+
+
+class Abreast:
+    """Keeps the agents of one application in step with its database.
+
+    `database` is a URL (`sqlite:///app.db`, `postgresql+psycopg://…`) or the application's own SQLAlchemy engine. Declare
+    with `track` and `loader`, then use it; what touches the database is a coroutine here and a plain method of
+    `blocking`. Thread-safe; one instance serves the whole process.
+
+    `workspaces` finds the workspaces of a run in its context (default: its `workspace`, `workspace_id` or `workspaces`).
+    `limit` is the number of changes told at once, a workspace; `budget` what CURRENT and CHANGES may take, in tokens as
+    `count_tokens` counts them (default: UTF-8 bytes over 3). `placement` is where the text goes: `tail` (behind the
+    question) or `system`. `refresh="run"` reads once a run instead of at every model call. `on_unavailable="warn"` lets a
+    run go on when the state cannot be read, and tells the model so. `schema` is where PostgreSQL keeps our tables.
+    """
+
+    def __init__(
+        self,
+        database: str | URL | Engine | AsyncEngine,
+        *,
+        workspaces: Callable[[Any], str | Sequence[str]] | None = None,
+        limit: int = 50,
+        budget: Budget | None = None,
+        count_tokens: CountTokens | None = None,
+        placement: Placement = "tail",
+        refresh: Refresh = "call",
+        on_unavailable: OnUnavailable = "stop",
+        schema: str = "abreast",
+    ) -> None:
+        for name, value, allowed in (
+            ("placement", placement, ("tail", "system")),
+            ("refresh", refresh, ("call", "run")),
+            ("on_unavailable", on_unavailable, ("stop", "warn")),
+        ):
+            if value not in allowed:
+                raise ConfigurationError(f"{name} is one of {', '.join(allowed)}, not {value!r}.")
+        if limit < 1:
+            raise ConfigurationError("limit is the number of changes told at once: at least 1.")
+        if not schema.isidentifier():
+            raise ConfigurationError(f"schema is a plain name, not {schema!r}.")
+        options = Options(limit, budget or Budget(), count_tokens or count_bytes, refresh, on_unavailable)
+        self._core = _Core(database, workspaces=workspaces, schema=schema, placement=placement, options=options)
+
+    # -- declarations --------------------------------------------------------------------------------------------
+
+    def track(
+        self,
+        model: Any,
+        *,
+        workspace: Any,
+        name: str | None = None,
+        record: Collection[str] | Literal["all"] = (),
+        redact: Collection[str] = (),
+        labels: Mapping[str, str] | None = None,
+        readable: ReadRule | None = None,
+        version: str | None = None,
+        without_workspace: Literal["error", "record"] = "error",
+    ) -> None:
+        """Puts a table under watch.
+
+        `workspace` is the column that holds it, `via("plan_id", Plan)`, or `constant("league")`. `record` names fields
+        whose old and new values the log keeps (others are logged by name); `redact` fields whose values are never
+        recorded and never shown. `labels` say what people call a field. `readable` is the read rule: run context in,
+        `Readable`, a condition, True or False out. `version` is the application's own version column, kept right for
+        raw writers too. A row that has no workspace is an error for its writer, or with `without_workspace="record"`
+        a line in our table `miss`.
+        """
+        if self._core.in_use:
+            raise ConfigurationError("track(...) comes before the first use of the hub.")
+        made = resolve(
+            model,
+            workspace=workspace,
+            tracked=self._core.tracked,
+            name=name,
+            record=record,
+            redact=redact,
+            labels=labels,
+            readable=readable,
+            version=version,
+            without_workspace=without_workspace,
+        )
+        if any(t.entity_type == made.entity_type and t.table is not made.table for t in self._core.tracked.values()):
+            raise ConfigurationError(f"Two tables are called {made.entity_type!r}; give one of them a name=.")
+        self._core.tracked[made.table] = made
+
+    def loader(self, function: LoaderT) -> LoaderT:
+        """Decorator: what this function returns is CURRENT, instead of the tracked rows.
+
+        It gets an SQLAlchemy session of the batch's snapshot, the workspace and the run context, and returns JSON
+        (dates, decimals, UUIDs and enums are converted). Several loaders stand side by side under their names.
+        """
+        if self._core.in_use:
+            raise ConfigurationError("loader(...) comes before the first use of the hub.")
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError("A loader is a plain function: it runs in a thread, with a synchronous session.")
+        self._core.loaders[getattr(function, "__name__", "loaded")] = function
+        return function
+
+    def attribute(
+        self, session: SessionLike, *, actor: Actor = UNKNOWN, thread: str | None = None, mutation: str | None = None
+    ) -> Attribute:
+        """`with` or `async with`: who makes the changes of this session, in which conversation, by which mutation."""
+        return Attribute(session, Attribution(actor, thread, mutation), self._core.access.dialect)
+
+    # -- what touches the database -------------------------------------------------------------------------------
+
+    @cached_property
+    def blocking(self) -> Blocking:
+        """The same methods, for synchronous applications."""
+        return Blocking(self._core)
+
+    async def install(self) -> None:
+        """Makes our tables and the triggers of the tracked tables, or renews them. Safe on a live database, and twice."""
+        await self._script(await self._do(self._core.install_plan()))
+
+    async def uninstall(self, *, log_too: bool = False) -> None:
+        """Removes the triggers; with `log_too` also our tables and all that is in them."""
+        await self._script(await self._do(self._core.uninstall_plan(log_too)))
+
+    async def check(self) -> list[Finding]:
+        """What is wrong between the tracked rows and the log; empty if nothing is."""
+        return await self._do(self._core.check())
+
+    async def batch(
+        self, workspace: str, *, thread: str = "", after: int | None = None, limit: int | None = None, context: Any = None
+    ) -> Batch:
+        """CURRENT, HEAD and the changes after a revision, or after the conversation's cursor, in one snapshot."""
+        return await self._do(self._core.batch(workspace, thread, after, limit, context))
+
+    async def rows(
+        self,
+        model: Any,
+        workspace: str,
+        *,
+        match: Mapping[str, Any] | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        context: Any = None,
+    ) -> Page:
+        """Rows of a tracked table with their versions, as this person may read them."""
+        return await self._do(self._core.page(model, workspace, match, after, limit, context))
+
+    async def row(self, model: Any, entity_id: str, workspace: str, *, context: Any = None) -> Row:
+        """One row with its version. Raises UnknownEntityError."""
+        return await self._do(self._core.row(model, entity_id, workspace, context))
+
+    async def history(self, workspace: str, *, context: Any = None, **narrowed: Any) -> list[ChangeEvent]:
+        """Who changed what, newest first; narrowed by `entity_type`, `entity_id`, `since`, `until`, `before`, `limit`."""
+        return await self._do(self._core.history(workspace, context, narrowed))
+
+    async def standings(self, workspace: str) -> list[Standing]:
+        """Every conversation's place in a workspace, the furthest behind first."""
+        return await self._do(self._core.standings(workspace))
+
+    async def prune(self, workspace: str, *, horizon: int) -> None:
+        """Deletes events up to a revision, except the newest of each entity. Conversations further back are told so."""
+        await self._do(self._core.prune(workspace, horizon))
+
+    async def tell(self, telling: Telling) -> None:
+        """The switch for all processes at once: `on`, `shadow` (read and noted, not told) or `off`."""
+        await self._do(self._core.tell(telling))
+
+    async def close(self) -> None:
+        """Closes the hub's own connections."""
+        await self._core.access.aclose()
+
+    # -- agents --------------------------------------------------------------------------------------------------
+
+    def middleware(self) -> SyncMiddleware:
+        """The LangChain middleware. Put it last in the agent's list."""
+        module = _agents("middleware")
+        core = self._core
+        return module.SyncMiddleware(core.access, core.teller, core.workspaces_of, core.placement)  # type: ignore[no-any-return]
+
+    def tools(self, *models: Any) -> list[BaseTool]:
+        """Read tools: list and get (with version) for each of these tables, or for all, and the history of changes."""
+        tables = [self._core.of(model) for model in models] or list(self._core.tracked.values())
+        module = _agents("tools")
+        core = self._core
+        core.tool_names.update({t.entity_type: module.list_tool_name(t) for t in tables})
+        return module.ReadTools(core.access, core.reader, core.workspaces_of).of(tables)  # type: ignore[no-any-return]
+
+    async def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:
+        """The messages for a model node's call in a hand-made graph; its answer goes back through `aanswered`."""
+        return await self._core.preparer.aprepare(state, config, context)
+
+    async def run(
+        self,
+        agent: Any,
+        input: Any,
+        *,
+        thread: str,
+        context: Any,
+        config: RunnableConfig | None = None,
+        validate: Sequence[Validator] = (),
+    ) -> RunResult:
+        """Runs an agent for a conversation and moves its place if it succeeded.
+
+        `input` is text, messages, a state, a `Command` (to resume) or None. Other keys of `config` pass through. Each of
+        `validate` gets the final state; it raises or returns False where the answer must not count. Exceptions of the
+        agent are raised as they are; the conversation then keeps its place.
+        """
+        return await self._core.runner.arun(agent, input, thread=thread, context=context, config=config, validate=validate)
+
+    async def _do(self, operation: Operation[T]) -> T:
+        return await aperform(self._core.access, operation)
+
+    async def _script(self, groups: installing.Groups) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self._core.access.script, groups)
+        self._core._verified = None
+
+
+class Blocking:
+    """The methods of a hub that touch the database, without coroutines."""
+
+    def __init__(self, core: _Core) -> None:
+        self._core = core
+
+    def install(self) -> None:
+        """See `Abreast.install`."""
+        self._script(self._do(self._core.install_plan()))
+
+    def uninstall(self, *, log_too: bool = False) -> None:
+        """See `Abreast.uninstall`."""
+        self._script(self._do(self._core.uninstall_plan(log_too)))
+
+    def check(self) -> list[Finding]:
+        """See `Abreast.check`."""
+        return self._do(self._core.check())
+
+    def batch(
+        self, workspace: str, *, thread: str = "", after: int | None = None, limit: int | None = None, context: Any = None
+    ) -> Batch:
+        """See `Abreast.batch`."""
+        return self._do(self._core.batch(workspace, thread, after, limit, context))
+
+    def rows(
+        self,
+        model: Any,
+        workspace: str,
+        *,
+        match: Mapping[str, Any] | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        context: Any = None,
+    ) -> Page:
+        """See `Abreast.rows`."""
+        return self._do(self._core.page(model, workspace, match, after, limit, context))
+
+    def row(self, model: Any, entity_id: str, workspace: str, *, context: Any = None) -> Row:
+        """See `Abreast.row`."""
+        return self._do(self._core.row(model, entity_id, workspace, context))
+
+    def history(self, workspace: str, *, context: Any = None, **narrowed: Any) -> list[ChangeEvent]:
+        """See `Abreast.history`."""
+        return self._do(self._core.history(workspace, context, narrowed))
+
+    def standings(self, workspace: str) -> list[Standing]:
+        """See `Abreast.standings`."""
+        return self._do(self._core.standings(workspace))
+
+    def prune(self, workspace: str, *, horizon: int) -> None:
+        """See `Abreast.prune`."""
+        self._do(self._core.prune(workspace, horizon))
+
+    def tell(self, telling: Telling) -> None:
+        """See `Abreast.tell`."""
+        self._do(self._core.tell(telling))
+
+    def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:
+        """See `Abreast.prepare`; the answer goes back through `answered`."""
+        return self._core.preparer.prepare(state, config, context)
+
+    def run(
+        self,
+        agent: Any,
+        input: Any,
+        *,
+        thread: str,
+        context: Any,
+        config: RunnableConfig | None = None,
+        validate: Sequence[Validator] = (),
+    ) -> RunResult:
+        """See `Abreast.run`; calls the graph's `invoke`."""
+        return self._core.runner.run(agent, input, thread=thread, context=context, config=config, validate=validate)
+
+    def close(self) -> None:
+        """See `Abreast.close`."""
+        self._core.access.close()
+
+    def _do(self, operation: Operation[T]) -> T:
+        return perform(self._core.access, operation)
+
+    def _script(self, groups: installing.Groups) -> None:
+        self._core.access.script(groups)
+        self._core._verified = None

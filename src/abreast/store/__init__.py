@@ -1,0 +1,1 @@
+"""Statements and the reading of their rows. Nothing here executes or commits."""

@@ -1,0 +1,165 @@
+-- What all tracked tables share on PostgreSQL. {{schema}} is replaced by the quoted schema name.
+-- Everything runs with the owner's rights and a fixed search path: an application role needs no right on the log,
+-- and a schema of its own in front of pg_catalog changes nothing here.
+
+-- JSON text as jsonb. What jsonb cannot hold (a \u0000 escape, half a surrogate pair, a number without end) comes
+-- back as a JSON string of the text: the application's write must not fail because of us.
+create or replace function {{schema}}.as_jsonb(_text text) returns jsonb
+language plpgsql immutable strict
+set search_path = pg_catalog, pg_temp as $$
+begin
+    return _text::jsonb;
+exception when others then
+    return to_jsonb(_text);
+end
+$$;
+
+-- Names of columns that are not in `_known` and differ. NULL if there is none. Asked only where a table has more
+-- columns than its trigger was made for, so it may be slow.
+create or replace function {{schema}}.unknown_changes(_old json, _new json, _known text[]) returns text[]
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp as $$
+declare
+    _before jsonb := {{schema}}.as_jsonb(regexp_replace(_old::text, '\\u(0000|[dD][89a-fA-F]..)', '\\u0001', 'g'));
+    _after  jsonb := {{schema}}.as_jsonb(regexp_replace(_new::text, '\\u(0000|[dD][89a-fA-F]..)', '\\u0001', 'g'));
+begin
+    if jsonb_typeof(_before) <> 'object' or jsonb_typeof(_after) <> 'object' then
+        return null;
+    end if;
+    return (
+        select array_agg(n.key order by n.key)
+        from jsonb_each(_after) n
+        where n.key <> all (_known) and n.value is distinct from _before -> n.key
+    );
+end
+$$;
+
+-- A changed row that belongs to no workspace: an error, or a line in `miss`. Returns NULL, so that it can stand in a
+-- coalesce and cost nothing where there is a workspace.
+create or replace function {{schema}}.no_workspace(_entity_type text, _entity_id text, _op text, _how text, _hint text)
+returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
+begin
+    if _how = 'error' then
+        raise exception using
+            message = 'abreast: ' || _op || ' of ' || quote_ident(_entity_type) || ' (' || _entity_id || '): the row has no workspace.',
+            errcode = 'AB002',
+            hint = _hint;
+    end if;
+    insert into {{schema}}.miss (entity_type, entity_id, op) values (_entity_type, _entity_id, _op);
+    return null;
+end
+$$;
+
+-- Gives the events of this transaction their revisions. Called once for each event that opens a block, at commit or
+-- when SET CONSTRAINTS asks for it; the first call numbers all blocks, the others find theirs numbered.
+-- The heads are locked here, last, once and in one order: two transactions can then not deadlock on them.
+-- Calls come in the order of the events, so nothing before `new.seq` is left to number: without that bound, a
+-- transaction that writes on after SET CONSTRAINTS ALL IMMEDIATE would search all its events at every statement.
+create or replace function {{schema}}.number() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp as $$
+declare
+    _open record;
+    _head bigint;
+begin
+    for _open in
+        select e.workspace, e.ord as first_ord,
+            (select max(l.ord) from {{schema}}.event l where l.xact = new.xact and l.workspace = e.workspace) as last_ord
+        from {{schema}}.event e
+        where e.opens and e.xact = new.xact and e.seq >= new.seq
+            and not exists (
+                select from {{schema}}.block b
+                where b.workspace = new.workspace and b.xact = new.xact and b.last_ord >= new.ord
+            )
+            and not exists (
+                select from {{schema}}.block b
+                where b.workspace = e.workspace and b.xact = new.xact and b.last_ord >= e.ord
+            )
+        order by e.workspace collate "C"
+    loop
+        insert into {{schema}}.workspace as w (workspace, head)
+        values (_open.workspace, _open.last_ord - _open.first_ord + 1)
+        on conflict (workspace) do update set head = w.head + excluded.head
+        returning w.head into _head;
+
+        insert into {{schema}}.block (workspace, last, n, xact, last_ord, check_number)
+        values (
+            _open.workspace, _head, _open.last_ord - _open.first_ord + 1, new.xact, _open.last_ord,
+            -- not random(): an application that calls setseed() would repeat itself after a restore. 53 bits fit a double.
+            1 + (uuid_hash_extended(gen_random_uuid(), 0) & 9007199254740990)
+        );
+    end loop;
+    return null;
+end
+$$;
+
+-- WHEN is looked at when the event is written, so 20,000 events of one statement queue one call.
+-- Dropped and made again only if it is missing: both lock the log.
+do $$
+begin
+    if not exists (
+        select from pg_catalog.pg_trigger t
+        where t.tgrelid = '{{schema}}.event'::regclass and t.tgname = 'abreast_number'
+    ) then
+        create constraint trigger abreast_number after insert on {{schema}}.event
+            deferrable initially deferred for each row when (new.opens) execute function {{schema}}.number();
+    end if;
+end
+$$;
+
+-- A table and its partitions (or inheriting tables): a statement that names a partition fires only its triggers.
+create or replace function {{schema}}.tree(_table regclass)
+returns table (relation regclass, kind "char", is_partition boolean)
+language sql stable
+set search_path = pg_catalog, pg_temp as $$
+    with recursive tree as (
+        select _table::oid as oid
+        union all
+        select i.inhrelid from tree t join pg_inherits i on i.inhparent = t.oid
+    )
+    select c.oid::regclass, c.relkind, c.relispartition from tree t join pg_class c on c.oid = t.oid where c.relkind in ('r', 'p')
+$$;
+
+-- Makes one trigger on a table and its partitions, where it is not there already: a second install locks nothing.
+-- A row trigger is made on the partitioned table and cloned by PostgreSQL; TRUNCATE fires on every partition itself.
+create or replace function {{schema}}.attach(_table regclass, _name text, _definition text, _note text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+declare
+    _relation record;
+begin
+    for _relation in
+        select t.relation from {{schema}}.tree(_table) t
+        where not (t.is_partition and strpos(_definition, 'for each row') > 0)
+            and not (t.kind = 'p' and starts_with(_definition, 'before truncate'))
+            and not exists (
+                select from pg_trigger g
+                where g.tgrelid = t.relation and g.tgname = _name and g.tgenabled <> 'D' and obj_description(g.oid, 'pg_trigger') = _note
+            )
+    loop
+        execute 'create or replace trigger ' || quote_ident(_name) || ' ' || replace(_definition, '{table}', _relation.relation::text);
+        execute 'comment on trigger ' || quote_ident(_name) || ' on ' || _relation.relation || ' is ' || quote_literal(_note);
+        execute 'alter table ' || _relation.relation || ' enable trigger ' || quote_ident(_name);
+    end loop;
+end
+$$;
+
+-- Removes our triggers from a table and its partitions, except those named.
+create or replace function {{schema}}.detach(_table regclass, _keep text[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp as $$
+declare
+    _trigger record;
+begin
+    for _trigger in
+        select t.relation, g.tgname from {{schema}}.tree(_table) t
+        join pg_trigger g on g.tgrelid = t.relation and g.tgparentid = 0
+        join pg_proc p on p.oid = g.tgfoid and p.pronamespace = '{{schema}}'::regnamespace
+        where g.tgname <> all (_keep)
+    loop
+        execute 'drop trigger ' || quote_ident(_trigger.tgname) || ' on ' || _trigger.relation;
+    end loop;
+end
+$$;

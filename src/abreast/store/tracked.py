@@ -1,0 +1,243 @@
+"""A tracked table: what `hub.track` declares, resolved against SQLAlchemy metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.exc import NoInspectionAvailable
+
+from abreast.errors import ConfigurationError, NotTrackedError
+
+Kind = Literal["text", "integer", "float", "decimal", "boolean", "date", "datetime", "time", "uuid", "bytes", "json"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column: its name, the family of its type, and what may be done with its value."""
+
+    name: str
+    kind: Kind
+    scale: int | None = None
+    recorded: bool = False
+    redacted: bool = False
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Via:
+    """The workspace of a row is its parent's: `columns` of the row hold the parent's primary key."""
+
+    columns: tuple[str, ...]
+    parent: Any
+
+
+@dataclass(frozen=True)
+class Constant:
+    """All rows of the table belong to one workspace."""
+
+    workspace: str
+
+
+def via(columns: str | Sequence[str], parent: Any) -> Via:
+    """The workspace is found through a foreign key: `via("plan_id", Plan)`. The parent must be tracked too."""
+    return Via((columns,) if isinstance(columns, str) else tuple(columns), parent)
+
+
+def constant(workspace: str) -> Constant:
+    """Every row belongs to this one workspace: `track(Game, workspace=constant("kbo-2026"))`."""
+    return Constant(workspace)
+
+
+@dataclass(frozen=True)
+class Hop:
+    """The foreign-key columns of a row, and the tracked parent whose primary key they hold."""
+
+    columns: tuple[str, ...]
+    parent: TrackedTable
+
+
+@dataclass(frozen=True)
+class Readable:
+    """What a person may read of one table.
+
+    `where` is an SQLAlchemy condition on the table, or None for all rows. `hide` names fields that this person
+    must not see; unlike redacted fields, not even their names are told.
+    """
+
+    where: sa.ColumnElement[bool] | None = None
+    hide: frozenset[str] = frozenset()
+
+    def __init__(self, where: sa.ColumnElement[bool] | None = None, hide: Collection[str] = ()) -> None:
+        object.__setattr__(self, "where", where)
+        object.__setattr__(self, "hide", frozenset(hide))
+
+
+ReadRule = Callable[[Any], "Readable | sa.ColumnElement[bool] | bool"]
+"""Run context in; `Readable`, a condition, `True` (all) or `False` (nothing) out. Asked at every read."""
+
+
+@dataclass(frozen=True)
+class TrackedTable:
+    """One table under watch.
+
+    Exactly one of `workspace_column`, `hop` and `workspace_constant` is set. `key` and `fields` are in column order;
+    `fields` are all columns, the key included.
+    """
+
+    table: sa.Table
+    entity_type: str
+    key: tuple[Field, ...]
+    fields: tuple[Field, ...]
+    workspace_column: str | None
+    hop: Hop | None
+    workspace_constant: str | None
+    readable: ReadRule | None
+    version_column: str | None
+    without_workspace: Literal["error", "record"]
+    model: Any
+
+    def field(self, name: str) -> Field:
+        """The field of that name; KeyError if there is none."""
+        for candidate in self.fields:
+            if candidate.name == name:
+                return candidate
+        raise KeyError(name)
+
+
+def table_of(model: Any) -> sa.Table:
+    """The SQLAlchemy table behind a mapped class or a table."""
+    if isinstance(model, sa.Table):
+        return model
+    try:
+        mapper: Any = sa.inspect(model)
+    except NoInspectionAvailable:
+        raise NotTrackedError(f"{model!r} is neither a mapped class nor an SQLAlchemy Table.") from None
+    table = getattr(mapper, "local_table", None)
+    if not isinstance(table, sa.Table):
+        raise NotTrackedError(f"{model!r} is not mapped to one table.")
+    return table
+
+
+def resolve(
+    model: Any,
+    *,
+    workspace: Any,
+    tracked: Mapping[sa.Table, TrackedTable],
+    name: str | None = None,
+    record: Collection[str] | Literal["all"] = (),
+    redact: Collection[str] = (),
+    labels: Mapping[str, str] | None = None,
+    readable: ReadRule | None = None,
+    version: str | None = None,
+    without_workspace: Literal["error", "record"] = "error",
+) -> TrackedTable:
+    """The tracked table that these declarations describe.
+
+    Raises ConfigurationError where a name is not a column, the table has no primary key, or a parent is not tracked.
+    """
+    table = table_of(model)
+    names = _column_names(model, table)
+
+    def column(given: Any) -> str:
+        text = getattr(given, "key", given)
+        if text not in names:
+            raise ConfigurationError(
+                f"{table.name} has no column {text!r}. Its columns: {', '.join(sorted(set(names.values())))}."
+            )
+        return names[text]
+
+    if not table.primary_key.columns:
+        raise ConfigurationError(f"{table.name} has no primary key; a change could not say which row it is about.")
+    redacted = {column(item) for item in redact}
+    recorded = {c.name for c in table.columns} if record == "all" else {column(item) for item in record}
+    said = {column(key): text for key, text in (labels or {}).items()}
+    if without_workspace not in ("error", "record"):
+        raise ConfigurationError(f"without_workspace is 'error' or 'record', not {without_workspace!r}.")
+    fields = tuple(
+        Field(
+            name=c.name,
+            kind=kind_of(c.type),
+            scale=getattr(c.type, "scale", None) if kind_of(c.type) == "decimal" else None,
+            recorded=c.name in recorded - redacted,
+            redacted=c.name in redacted,
+            label=said.get(c.name),
+        )
+        for c in table.columns
+    )
+    by_name = {f.name: f for f in fields}
+    for c in table.primary_key.columns:
+        if c.name in redacted:
+            raise ConfigurationError(
+                f"{table.name}.{c.name} is part of the primary key and cannot be redacted: it names the row."
+            )
+    workspace_column, hop, workspace_constant = None, None, None
+    if isinstance(workspace, Constant):
+        workspace_constant = workspace.workspace
+    elif isinstance(workspace, Via):
+        parent_table = table_of(workspace.parent)
+        if parent_table not in tracked:
+            raise NotTrackedError(
+                f"{table.name} finds its workspace through {parent_table.name}, which is not tracked. Track it first."
+            )
+        parent = tracked[parent_table]
+        columns = tuple(column(item) for item in workspace.columns)
+        if len(columns) != len(parent.key):
+            raise ConfigurationError(
+                f"via{columns!r}: {parent_table.name} has {len(parent.key)} key column(s), {len(columns)} given."
+            )
+        hop = Hop(columns, parent)
+    else:
+        workspace_column = column(workspace)
+    return TrackedTable(
+        table=table,
+        entity_type=name or table.name,
+        key=tuple(by_name[c.name] for c in table.primary_key.columns),
+        fields=fields,
+        workspace_column=workspace_column,
+        hop=hop,
+        workspace_constant=workspace_constant,
+        readable=readable,
+        version_column=column(version) if version else None,
+        without_workspace=without_workspace,
+        model=model,
+    )
+
+
+def kind_of(declared: sa.types.TypeEngine[Any]) -> Kind:
+    """The family of a column type; what is in no family is read as text."""
+    base: Any = declared
+    while isinstance(base, sa.types.TypeDecorator):
+        base = base.impl_instance
+    families: tuple[tuple[Any, Kind], ...] = (
+        (sa.Boolean, "boolean"),
+        (sa.Enum, "text"),
+        (sa.Uuid, "uuid"),
+        (sa.JSON, "json"),
+        (sa.ARRAY, "json"),
+        (sa.Float, "float"),
+        (sa.Numeric, "decimal"),
+        (sa.Integer, "integer"),
+        (sa.DateTime, "datetime"),
+        (sa.Date, "date"),
+        (sa.Time, "time"),
+        (sa.LargeBinary, "bytes"),
+    )
+    for family, kind in families:
+        if isinstance(base, family):
+            return kind
+    return "text"
+
+
+def _column_names(model: Any, table: sa.Table) -> dict[str, str]:
+    """Column names by what a developer may write: the column's name, its key, or the mapped attribute."""
+    names = {c.key: c.name for c in table.columns} | {c.name: c.name for c in table.columns}
+    if not isinstance(model, sa.Table):
+        mapper: Any = sa.inspect(model)
+        for attribute in mapper.column_attrs:
+            for c in attribute.columns:
+                if getattr(c, "table", None) is table:
+                    names.setdefault(attribute.key, c.name)
+    return names

@@ -1,0 +1,273 @@
+"""Values of tracked rows on their way out: the SQL that selects them, and the one JSON form they are read into.
+
+The form is the same on both databases: NULL is null, a boolean true or false, integers and floats are numbers, a
+decimal is a string with its scale, dates and times are ISO 8601 strings (a timestamp with time zone in UTC with `Z`),
+a UUID is its dashed lower-case string, an enum its stored name, bytes are base64, JSON is itself. Other types are
+their text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from abreast.errors import InputError
+from abreast.store.schema import DialectName, literal, quote
+from abreast.store.tracked import Field, Kind, TrackedTable
+
+_CHUNK = 40
+"""Columns in one JSON array: both databases limit the number of a function's arguments."""
+
+
+class _Number(str):
+    """A JSON number with a fraction, kept as it was written until its kind says what it is."""
+
+    __slots__ = ()
+
+
+def load(text: str | None) -> Any:
+    """Parsed JSON; numbers with a fraction keep their digits until `canonical` sees their kind."""
+    return None if text is None else json.loads(text, parse_float=_Number)
+
+
+def canonical(field: Field, raw: Any) -> Any:
+    """The one JSON form of a raw value that a trigger recorded or a row statement selected."""
+    if raw is None:
+        return None
+    read = _READERS.get(field.kind)
+    try:
+        return _plain(raw) if read is None else read(raw, field)
+    except (ValueError, TypeError, ArithmeticError, InvalidOperation):
+        return _plain(raw)  # the database holds something else than the model says: show it as it is
+
+
+def _plain(raw: Any) -> Any:
+    if isinstance(raw, _Number):
+        return float(raw)
+    if isinstance(raw, list):
+        return [_plain(item) for item in raw]
+    if isinstance(raw, dict):
+        return {key: _plain(item) for key, item in raw.items()}
+    return raw
+
+
+def _decimal(raw: Any, field: Field) -> str:
+    number = Decimal(str(raw))
+    return str(round(number, field.scale) if field.scale is not None and number.is_finite() else number)
+
+
+def _datetime(raw: Any, field: Field) -> str:
+    text = str(raw).replace(" ", "T", 1)
+    if re.search(r"(Z|[+-]\d\d(:?\d\d)?)$", text):
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+        return _short(moment.replace(tzinfo=None).isoformat()) + "Z"
+    return _short(text)
+
+
+def _short(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _bytes(raw: Any, field: Field) -> str:
+    data = bytes.fromhex(raw.removeprefix("\\x"))
+    return base64.b64encode(data).decode()
+
+
+def _json(raw: Any, field: Field) -> Any:
+    return json.loads(raw) if isinstance(raw, str) and not isinstance(raw, _Number) else _plain(raw)
+
+
+_READERS: dict[Kind, Any] = {
+    "decimal": _decimal,
+    "datetime": _datetime,
+    "time": lambda raw, field: _short(str(raw)),
+    "uuid": lambda raw, field: str(UUID(str(raw))),
+    "bytes": _bytes,
+    "boolean": lambda raw, field: bool(int(raw)) if not isinstance(raw, bool) else raw,
+    "float": lambda raw, field: float(raw),
+}
+
+
+def canonical_row(field: Field, raw: Any, dialect: DialectName, width: int) -> Any:
+    """Like `canonical`, for a value that a row statement selected with at most `width` characters."""
+    if field.kind == "bytes":
+        return None if raw is None else f"({raw} bytes)"
+    if field.kind == "json" and dialect == "sqlite" and isinstance(raw, str):
+        try:
+            return json.loads(raw)
+        except ValueError:
+            return raw
+    value = canonical(field, raw) if field.kind != "json" else _plain(raw)
+    if isinstance(value, str) and len(value) > width:
+        return value[:width] + "…"
+    return value
+
+
+def reference(tracked: TrackedTable) -> str:
+    """The table's quoted name as its columns are written in a statement."""
+    schema = tracked.table.schema
+    return (quote(schema) + "." if schema else "") + quote(tracked.table.name)
+
+
+def key_sql(dialect: DialectName, field: Field, expression: str) -> str:
+    """One key column as the text that stands in `entity_id`."""
+    if dialect == "postgresql":
+        if field.kind in ("text", "integer", "uuid"):
+            return f"{expression}::text"
+        return f"(to_jsonb({expression}) #>> '{{}}')"
+    if field.kind == "uuid":
+        parts = "||'-'||".join(
+            f"substr({expression},{start},{length})" for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+        )
+        return f"case when length({expression})=32 then lower({parts}) else cast({expression} as text) end"
+    return f"case typeof({expression}) when 'blob' then hex({expression}) else cast({expression} as text) end"
+
+
+def row_sql(dialect: DialectName, tracked: TrackedTable, entity_id: str) -> str:
+    """A JSON array of arrays: the entity id, then every field that is not redacted; text is cut to `:width` + 1."""
+    source = reference(tracked)
+    parts = [entity_id]
+    for f in shown(tracked):
+        column = f"{source}.{quote(f.name)}"
+        if f.kind == "bytes":
+            parts.append(f"octet_length({column})" if dialect == "postgresql" else f"length({column})")
+        elif f.kind == "text":
+            cut = f"left({column}::text, :width + 1)" if dialect == "postgresql" else f"substr({column}, 1, :width + 1)"
+            parts.append(cut if dialect == "postgresql" else _sqlite_safe(column, cut))
+        else:
+            parts.append(column if dialect == "postgresql" else _sqlite_safe(column, column))
+    function = "json_build_array" if dialect == "postgresql" else "json_array"
+    chunks = [f"{function}({', '.join(parts[i : i + _CHUNK])})" for i in range(0, len(parts), _CHUNK)]
+    return f"{function}({', '.join(chunks)})"
+
+
+def _sqlite_safe(column: str, expression: str) -> str:
+    # SQLite types belong to values, not columns: a blob in a text column must not break the JSON of a whole batch.
+    return f"case typeof({column}) when 'blob' then hex({column}) when 'real' then case when abs({column}) < 1.8e308 then {column} else cast({column} as text) end else {expression} end"
+
+
+def shown(tracked: TrackedTable) -> tuple[Field, ...]:
+    """The fields whose values may be read at all."""
+    return tuple(f for f in tracked.fields if not f.redacted)
+
+
+def row_values(
+    tracked: TrackedTable, raw: Sequence[Sequence[Any]], dialect: DialectName, width: int
+) -> tuple[str, dict[str, Any]]:
+    """Entity id and JSON values of what `row_sql` selected."""
+    flat = [item for chunk in raw for item in chunk]
+    return flat[0], {f.name: canonical_row(f, value, dialect, width) for f, value in zip(shown(tracked), flat[1:], strict=True)}
+
+
+def workspace_condition(dialect: DialectName, tracked: TrackedTable) -> str:
+    """The condition that a row belongs to workspace `:workspace`, written so that an index on the column serves it."""
+    source = reference(tracked)
+    if tracked.workspace_constant is not None:
+        return f":workspace = {literal(tracked.workspace_constant)}"
+    if tracked.workspace_column is not None:
+        field = tracked.field(tracked.workspace_column)
+        return f"{source}.{quote(field.name)} = {_workspace_parameter(dialect, field)}"
+    assert tracked.hop is not None
+    return _path_condition(dialect, tracked, source, 0)
+
+
+def _path_condition(dialect: DialectName, tracked: TrackedTable, source: str, depth: int) -> str:
+    if tracked.workspace_constant is not None:
+        return f":workspace = {literal(tracked.workspace_constant)}"
+    if tracked.workspace_column is not None:
+        field = tracked.field(tracked.workspace_column)
+        return f"{source}.{quote(field.name)} = {_workspace_parameter(dialect, field)}"
+    hop = tracked.hop
+    assert hop is not None
+    alias = f"abreast_parent_{depth}"
+    own_columns = ", ".join(f"{source}.{quote(name)}" for name in hop.columns)
+    parent_columns = ", ".join(f"{alias}.{quote(field.name)}" for field in hop.parent.key)
+    inner = _path_condition(dialect, hop.parent, alias, depth + 1)
+    return f"({own_columns}) in (select {parent_columns} from {reference(hop.parent)} as {alias} where {inner})"
+
+
+def _workspace_parameter(dialect: DialectName, field: Field) -> str:
+    if field.kind == "integer":
+        return "cast(:workspace as bigint)" if dialect == "postgresql" else "cast(:workspace as integer)"
+    if field.kind == "uuid":
+        return "cast(:workspace as uuid)" if dialect == "postgresql" else "replace(:workspace, '-', '')"
+    return "cast(:workspace as text)" if dialect == "postgresql" else ":workspace"
+
+
+def check_workspace(tables: Sequence[TrackedTable], workspace: str) -> bool:
+    """Whether a workspace id could belong to these tables: an integer column has no workspace `abc`."""
+    for tracked in tables:
+        home = tracked
+        while home.hop is not None:
+            home = home.hop.parent
+        if home.workspace_column is None:
+            continue
+        kind = home.field(home.workspace_column).kind
+        try:
+            if kind == "integer" and not -(2**63) <= int(workspace) < 2**63:
+                return False
+            if kind == "uuid":
+                UUID(workspace)
+        except ValueError:
+            return False
+    return True
+
+
+def key_condition(tracked: TrackedTable, entity_ids: Sequence[str], entity_id: str) -> sa.ColumnElement[bool]:
+    """The condition that a row is one of these entities; by typed key where an index can serve it."""
+    columns = list(tracked.table.primary_key.columns)
+    if not _has_typed_key(tracked):
+        return sa.literal_column(entity_id, sa.Text).in_(list(entity_ids))
+    wanted = [typed for one in entity_ids if (typed := typed_key(tracked, one)) is not None]
+    if len(columns) == 1:
+        return columns[0].in_([one[0] for one in wanted])
+    return sa.or_(sa.false(), *(sa.and_(*(c == v for c, v in zip(columns, one, strict=True))) for one in wanted))
+
+
+_TYPED: dict[Kind, Any] = {"text": str, "integer": int, "uuid": UUID, "date": date.fromisoformat}
+
+
+def _has_typed_key(tracked: TrackedTable) -> bool:
+    columns = tracked.table.primary_key.columns
+    plain = all(not isinstance(column.type, sa.types.TypeDecorator | sa.Enum) for column in columns)
+    return plain and all(f.kind in _TYPED for f in tracked.key)
+
+
+def typed_key(tracked: TrackedTable, entity_id: str) -> tuple[Any, ...] | None:
+    """The key's Python values, as the columns' types want them; None where no row can have such an id."""
+    if not _has_typed_key(tracked):
+        return None
+    try:
+        parts = key_parts(tracked, entity_id)
+        values = tuple(_TYPED[f.kind](part) for f, part in zip(tracked.key, parts, strict=True))
+    except (ValueError, InputError):
+        return None
+    if any(isinstance(v, int) and not -(2**63) <= v < 2**63 for v in values) or any("\0" in part for part in parts):
+        return None
+    columns = list(tracked.table.primary_key.columns)
+    return tuple(
+        str(v) if isinstance(v, UUID) and not getattr(c.type, "as_uuid", True) else v
+        for c, v in zip(columns, values, strict=True)
+    )
+
+
+def key_parts(tracked: TrackedTable, entity_id: str) -> list[str]:
+    """The key texts that an entity id is made of. Raises InputError where it is not one of this table."""
+    if len(tracked.key) == 1:
+        return [entity_id]
+    try:
+        parts = json.loads(entity_id)
+    except ValueError:
+        parts = None
+    if not isinstance(parts, list) or len(parts) != len(tracked.key) or not all(isinstance(part, str) for part in parts):
+        example = json.dumps([f.name for f in tracked.key], ensure_ascii=False, separators=(",", ":"))
+        raise InputError(f"The id of a {tracked.entity_type} is a JSON list of its key: {example}.")
+    return parts

@@ -1,0 +1,60 @@
+"""For tests of an application that uses abreast: a chat model that says what it was told to, and keeps what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import PrivateAttr
+
+Answer = str | AIMessage | Exception | Callable[[Sequence[BaseMessage]], "str | AIMessage"]
+"""Text, a message, an exception to raise, or a function from the request's messages to one of the first two."""
+
+
+class ScriptedModel(BaseChatModel):
+    """Answers with `script` in order and then with "ok". `requests` holds the messages of every call it received."""
+
+    script: list[Any] = []
+    _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
+
+    def __init__(self, *script: Answer, **fields: Any) -> None:
+        super().__init__(script=list(script), **fields)
+
+    @property
+    def requests(self) -> list[list[BaseMessage]]:
+        """The messages of each call, in order."""
+        return self._requests
+
+    @property
+    def last_request(self) -> str:
+        """The text of the last message of the last call: the question and, by default, the block."""
+        return self._requests[-1][-1].text
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Sequence[Any], **settings: Any) -> Any:
+        """Accepts tools and goes on; the script decides whether one is called."""
+        return self
+
+    def _generate(
+        self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None, **settings: Any
+    ) -> ChatResult:
+        self._requests.append(messages)
+        answer = self.script.pop(0) if self.script else "ok"
+        if isinstance(answer, Exception):
+            raise answer
+        if callable(answer):
+            answer = answer(messages)
+        message = answer.model_copy() if isinstance(answer, AIMessage) else AIMessage(answer)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def calls(name: str, *, id: str = "call_1", **arguments: Any) -> AIMessage:
+    """A message that calls one tool, for a script."""
+    return AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": id}])

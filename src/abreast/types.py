@@ -1,0 +1,192 @@
+"""The words of abreast as values: what the floors hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+ActorType = Literal["user", "agent", "system", "unknown"]
+Operation = Literal["insert", "update", "delete"]
+Telling = Literal["on", "shadow", "off"]
+Placement = Literal["tail", "system"]
+Refresh = Literal["call", "run"]
+OnUnavailable = Literal["stop", "warn"]
+
+CountTokens = Callable[[str], int]
+"""Text in, number of tokens out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who made a change."""
+
+    type: ActorType
+    id: str | None = None
+
+
+def user(id: str) -> Actor:
+    """A person, by the application's own id."""
+    return Actor("user", id)
+
+
+def agent(id: str | None = None) -> Actor:
+    """An assistant, by name."""
+    return Actor("agent", id)
+
+
+def system(id: str | None = None) -> Actor:
+    """A job or service, by name."""
+    return Actor("system", id)
+
+
+UNKNOWN = Actor("unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Who and why, for the writes of one transaction."""
+
+    actor: Actor = UNKNOWN
+    thread: str | None = None
+    mutation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """One row change of the log.
+
+    `fields` names the changed fields of an update and is empty for an insert and a delete.
+    `values` maps a recorded field to `(old, new)`; fields that may not be recorded are absent.
+    `at` is UTC, ISO 8601.
+    """
+
+    workspace: str
+    revision: int
+    op: Operation
+    entity_type: str
+    entity_id: str
+    fields: tuple[str, ...]
+    values: Mapping[str, tuple[Any, Any]]
+    actor: Actor
+    thread: str | None
+    mutation: str | None
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tracked row as a person may read it: JSON values by field name, redacted and hidden fields left out."""
+
+    entity_type: str
+    entity_id: str
+    values: Mapping[str, Any]
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One workspace's entry of a conversation's mark: the run that was told, from where, to where.
+
+    `from_check` and `to_check` are the log's check numbers at those revisions (0 at revision 0).
+    """
+
+    run: str
+    from_revision: int
+    to_revision: int
+    from_check: int = 0
+    to_check: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A revision and the log's check number there, which tells a restored log from the one that was read."""
+
+    revision: int
+    check: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """CURRENT, HEAD and CHANGES of one workspace, read in one database snapshot.
+
+    `events` are the changes to tell, in order, `start < revision <= to`, `checks` the log's check numbers there. `passed` counts those in the same range
+    that concern only what this person may not read. `remaining` counts the revisions between `to` and `head`.
+    `rows` is CURRENT when no loader replaces it, `loaded` what the loaders returned by name.
+    `now` holds the rows that `events` name and `rows` does not. `left_out` counts rows by entity type that exist
+    but were not read. `gap`: the log no longer reaches back to where this conversation stands.
+    """
+
+    workspace: str
+    head: Position
+    start: Position
+    to: Position
+    events: tuple[ChangeEvent, ...] = ()
+    checks: tuple[int, ...] = ()
+    rows: tuple[Row, ...] = ()
+    now: Mapping[tuple[str, str], Row] = field(default_factory=dict)
+    loaded: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    passed: int = 0
+    remaining: int = 0
+    gap: bool = False
+    outdated_history: bool = False
+    telling: Telling = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The text for one model call, and to where each workspace is told by it."""
+
+    text: str
+    told: Mapping[str, Told]
+    tokens: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Tokens that CURRENT and CHANGES may take, each for all workspaces together; `value` is characters of one value."""
+
+    current: int = 4000
+    changes: int = 1500
+    value: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """A run context as the hub reads it by default; an application may bring any class of its own.
+
+    It is built by the server for every run and every resume, never by a client: who asks, in which workspace, with
+    which permissions.
+    """
+
+    tenant: str
+    user: str
+    workspace: str
+    permissions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one conversation stands in one workspace."""
+
+    workspace: str
+    thread: str
+    revision: int
+    head: int
+
+    @property
+    def behind(self) -> int:
+        """Revisions that this conversation has not dealt with."""
+        return max(0, self.head - self.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `hub.check()` found: what is wrong, where, and what to do."""
+
+    code: str
+    entity_type: str
+    message: str
+    entity_ids: Sequence[str] = ()
