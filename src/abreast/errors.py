@@ -52,7 +52,7 @@ class ContextError(ConfigurationError):
 
 
 class StateSchemaError(ConfigurationError):
-    """The graph's state has no place for the mark. Let its state class inherit abreast.SyncState."""
+    """The graph's state has no place for the mark. Let its state class inherit abreast.langgraph.SyncState."""
 
 
 class MissingExtraError(ConfigurationError):

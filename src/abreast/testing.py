@@ -22,7 +22,7 @@ class ScriptedModel(BaseChatModel):
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
 
     def __init__(self, *script: Answer, **fields: Any) -> None:
-        super().__init__(script=list(script), **fields)
+        super().__init__(**{"script": list(script), **fields})
 
     @property
     def requests(self) -> list[list[BaseMessage]]:

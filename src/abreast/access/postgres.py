@@ -140,7 +140,7 @@ async def _adrive(flow: Flow[T], connection: psycopg.AsyncConnection[Any]) -> T:
             if not isinstance(wanted, Statement):
                 raise TypeError("this flow needs a snapshot")
             try:
-                cursor = await connection.execute(pyformat(wanted.text), wanted.parameters or None)  # type: ignore[call-overload]
+                cursor = await connection.execute(pyformat(wanted.text), wanted.parameters or None)
                 answer = await cursor.fetchall() if cursor.description else []
             except Exception as error:
                 wanted = flow.throw(error)

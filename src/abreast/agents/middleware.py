@@ -67,7 +67,7 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
         info = request.runtime.execution_info
         return calls.model_call(
             request.messages,
-            request.state,  # type: ignore[arg-type]
+            request.state,
             request.runtime.context,
             get_config(),
             self._workspaces_of,

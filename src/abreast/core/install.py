@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from abreast.errors import CaptureOutdatedError, NotInstalledError
-from abreast.store import capture, log
+from abreast.store import capture, upkeep
+from abreast.store import rows as row_store
 from abreast.store.schema import VERSION, DialectName, create_statements, drop_statements, own
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import TrackedTable
@@ -50,13 +51,13 @@ def verify(dialect: DialectName, schema: str, tables: Sequence[TrackedTable]) ->
 def check(dialect: DialectName, schema: str, tables: Sequence[TrackedTable]) -> Flow[list[Finding]]:
     """Everything that is wrong between the tracked rows and the log: triggers, the log itself, rows against last events."""
     findings = list((yield from capture.trigger_findings(dialect, schema, tables)))
-    broken = yield log.broken_heads_statement(dialect, schema)
+    broken = yield upkeep.broken_heads_statement(dialect, schema)
     findings += [
         Finding("log_gap", "", f"The log of workspace {w!r} has {n} revisions above the horizon, but its head says {head}.")
         for w, n, head in broken
     ]
     for tracked in tables:
-        for code, message, statement in log.drift_statements(dialect, schema, tracked):
+        for code, message, statement in upkeep.drift_statements(dialect, schema, tracked):
             ids = [row[0] for row in (yield statement)]
             if ids:
                 findings.append(Finding(code, tracked.entity_type, f"{len(ids)} {message}", tuple(ids[:_SHOWN])))
@@ -78,9 +79,9 @@ def _unseen_values(dialect: DialectName, schema: str, tracked: TrackedTable) -> 
     if not recorded:
         return []
     last: dict[str, dict[str, object]] = {}
-    for entity_id, values in log.read_recorded((yield log.recorded_statement(dialect, schema, tracked)), tracked):
+    for entity_id, values in upkeep.read_recorded((yield upkeep.recorded_statement(dialect, schema, tracked)), tracked):
         last.setdefault(entity_id, {}).update(values)
-    rows = log.read_rows(tracked, (yield log.all_rows_statement(dialect, tracked)), dialect, log.WIDEST)
+    rows = row_store.read_rows(tracked, (yield row_store.all_rows_statement(dialect, tracked)), dialect, row_store.WIDEST)
     return sorted(
         row.entity_id
         for row in rows

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from abreast.core.sync import Sync, Wanted, check_id, visible_event, visible_row
 from abreast.core.mark import Start
+from abreast.core.sync import Sync, Wanted, check_id, visible_event, visible_row
 from abreast.errors import InputError, NotTrackedError, UnknownEntityError
 from abreast.store import log
+from abreast.store import rows as row_store
 from abreast.store.statement import Flow
 from abreast.store.tracked import Readable, TrackedTable
 from abreast.store.values import key_parts
@@ -62,7 +63,7 @@ class Reader:
                 raise InputError(f"{tracked.entity_type} has no field {name!r} to match. Its fields: {', '.join(open_fields)}.")
         if after is not None:
             key_parts(tracked, after)
-        query, count = log.rows_query(
+        query, count = row_store.rows_query(
             self.sync.dialect,
             tracked,
             rule,
@@ -72,21 +73,20 @@ class Reader:
             match=match,
             after=after,
         )
-        rows = log.read_rows(tracked, (yield query), self.sync.dialect, WIDTH)
+        rows = row_store.read_rows(tracked, (yield query), self.sync.dialect, WIDTH)
         total = (yield count)[0][0] if len(rows) > limit else len(rows)
-        rows = yield from self._with_versions(tracked, workspace, rows[:limit])
-        more = max(0, total - limit) if after is None else int(total > limit)
-        return Page(tuple(visible_row(row, rule) for row in rows), more)
+        versioned = yield from self._with_versions(tracked, workspace, rows[:limit])
+        return Page(tuple(visible_row(row, rule) for row in versioned), max(0, total - limit))
 
     def row(self, tracked: TrackedTable, rule: Readable, *, workspace: str, entity_id: str) -> Flow[Row]:
         """One row with its version. Raises UnknownEntityError where there is none that this person may read."""
         self._check(workspace)
         check_id(entity_id)
         key_parts(tracked, entity_id)
-        query, _ = log.rows_query(
+        query, _ = row_store.rows_query(
             self.sync.dialect, tracked, rule, workspace=workspace, width=WIDTH, limit=1, entity_ids=[entity_id]
         )
-        rows = log.read_rows(tracked, (yield query), self.sync.dialect, WIDTH)
+        rows = row_store.read_rows(tracked, (yield query), self.sync.dialect, WIDTH)
         if not rows:
             raise UnknownEntityError(f"There is no {tracked.entity_type} {entity_id!r} here.")
         (row,) = yield from self._with_versions(tracked, workspace, rows)

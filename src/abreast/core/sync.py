@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from abreast.core.mark import Start
 from abreast.errors import AbreastError, ConfigurationError, InputError, LoaderError, UnknownWorkspaceError
 from abreast.store import cursors, log
+from abreast.store import rows as row_store
 from abreast.store.schema import DialectName
 from abreast.store.statement import Flow, InSession
 from abreast.store.tracked import Readable, TrackedTable
@@ -47,7 +48,7 @@ class Reused:
     """The rows of an earlier batch of the same run, good as long as HEAD stands there."""
 
     head: int
-    rows: dict[str, log.RowsRead]
+    rows: dict[str, row_store.RowsRead]
 
 
 @dataclass(frozen=True)
@@ -228,19 +229,19 @@ class Sync:
             ids = sorted({event.entity_id for event in events if event.entity_type == kind})
             if not ids:
                 continue
-            query, _ = log.rows_query(
+            query, _ = row_store.rows_query(
                 self.dialect, tracked, rule, workspace=wanted.workspace, width=wanted.width, limit=len(ids), entity_ids=ids
             )
-            for row in log.read_rows(tracked, (yield query), self.dialect, wanted.width):
+            for row in row_store.read_rows(tracked, (yield query), self.dialect, wanted.width):
                 now[kind, row.entity_id] = visible_row(row, rule)
                 accepted.add((kind, row.entity_id))
             absent = [one for one in ids if (kind, one) not in accepted]
             if absent and rule.where is None:
                 accepted.update((kind, one) for one in absent)
             elif absent:
-                existing = {row[0] for row in (yield log.existing_query(self.dialect, tracked, absent))}
+                existing = {row[0] for row in (yield row_store.existing_query(self.dialect, tracked, absent))}
                 gone = [one for one in absent if one not in existing]
-                bare = log.bare_query(self.dialect, tracked, rule, gone)
+                bare = row_store.bare_query(self.dialect, tracked, rule, gone)
                 if bare is not None:
                     accepted.update((kind, row[0]) for row in (yield bare))
         known = {tracked.entity_type for tracked in self.tables}
@@ -248,11 +249,11 @@ class Sync:
         return lambda entity: entity in accepted if entity[0] in known else not any(t.readable for t in self.tables)
 
     def _rows(self, wanted: Wanted, tracked: TrackedTable, rule: Readable) -> Flow[tuple[list[Row], int]]:
-        limit = log.ROWS_OF_A_TABLE
-        query, count = log.rows_query(
+        limit = row_store.ROWS_OF_A_TABLE
+        query, count = row_store.rows_query(
             self.dialect, tracked, rule, workspace=wanted.workspace, width=wanted.width, limit=limit + 1
         )
-        rows = [visible_row(row, rule) for row in log.read_rows(tracked, (yield query), self.dialect, wanted.width)]
+        rows = [visible_row(row, rule) for row in row_store.read_rows(tracked, (yield query), self.dialect, wanted.width)]
         if len(rows) <= limit:
             return rows, 0
         total = (yield count)[0][0]
@@ -276,7 +277,7 @@ class Sync:
 
     def _must_exist(self, workspace: str) -> Flow[None]:
         self.check_workspace(workspace)
-        found = yield log.exists_statement(self.dialect, self.schema, self.tables, workspace)
+        found = yield row_store.exists_statement(self.dialect, self.schema, self.tables, workspace)
         if not found[0][0]:
             raise UnknownWorkspaceError(workspace=workspace)
 
@@ -328,7 +329,7 @@ class Sync:
 class RowsShown:
     """The rows of one table as a rule without a condition shows them."""
 
-    read: log.RowsRead
+    read: row_store.RowsRead
     rule: Readable
 
     @property
@@ -404,7 +405,7 @@ def load(name: str, loader: Loader, session: Session, wanted: Wanted) -> Any:
 
 def as_json(value: Any, path: str) -> Any:
     """The JSON form of a loader's value (see `store.values`). Raises LoaderError with the place that has none."""
-    if value is None or isinstance(value, bool | int | str) and not isinstance(value, Enum):
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):

@@ -158,7 +158,7 @@ class Teller:
             else:
                 if run and reused is not None:
                     self._rows.put(key, reused)
-                return batch  # type: ignore[no-any-return]
+                return batch
         return (yield from snapshot(lambda: self._sync.read_in_snapshot(wanted, rules)))
 
     # -- after it ------------------------------------------------------------------------------------------------

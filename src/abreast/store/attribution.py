@@ -17,14 +17,17 @@ def set_statement(dialect: DialectName, attribution: Attribution) -> Statement:
     }
     if dialect == "postgresql":
         return Statement(
-            "select set_config('abreast.actor_type', :actor_type, true), set_config('abreast.actor_id', coalesce(:actor_id, ''), true), "
-            "set_config('abreast.thread', coalesce(:thread, ''), true), set_config('abreast.mutation', coalesce(:mutation, ''), true)",
+            "select set_config('abreast.actor_type', :actor_type, true), "
+            "set_config('abreast.actor_id', coalesce(:actor_id, ''), true), "
+            "set_config('abreast.thread', coalesce(:thread, ''), true), "
+            "set_config('abreast.mutation', coalesce(:mutation, ''), true)",
             parameters,
         )
     return Statement(
         f"insert into {own('sqlite', 'context')} (id, actor_type, actor_id, thread, mutation) "
-        f"values (1, :actor_type, :actor_id, :thread, :mutation) on conflict (id) do update set actor_type = excluded.actor_type, "
-        f"actor_id = excluded.actor_id, thread = excluded.thread, mutation = excluded.mutation",
+        f"values (1, :actor_type, :actor_id, :thread, :mutation) on conflict (id) do update "
+        f"set actor_type = excluded.actor_type, actor_id = excluded.actor_id, "
+        f"thread = excluded.thread, mutation = excluded.mutation",
         parameters,
     )
 

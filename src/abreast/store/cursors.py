@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from abreast.store.schema import DialectName, own
+from abreast.store.schema import DialectName, own, quote, script
 from abreast.store.statement import Statement
 from abreast.types import Position, Standing
 
 
 def start_statement(dialect: DialectName, schema: str, *, workspace: str, thread: str) -> Statement:
     """Gives a conversation its place, at HEAD, if it has none. A conversation that has one keeps it."""
-    cursor, head = own(dialect, "cursor", schema), own(dialect, "workspace", schema)
-    return Statement(
-        f"insert into {cursor} (workspace, thread, revision, check_number) "
-        f"select :workspace, :thread, coalesce(w.head, 0), coalesce({_check(dialect, schema, 'w.head')}, 0) "
-        f"from (select 1) as one left join {head} w on w.workspace = :workspace "
-        f"where 1 = 1 on conflict (workspace, thread) do nothing",
-        {"workspace": workspace, "thread": thread},
-    )
+    (text,) = script(dialect, "start", schema=quote(schema))
+    return Statement(text, {"workspace": workspace, "thread": thread})
 
 
 def place_statement(dialect: DialectName, schema: str, *, workspace: str, thread: str) -> Statement:
@@ -31,36 +25,11 @@ def place_statement(dialect: DialectName, schema: str, *, workspace: str, thread
 
 
 def move_statement(dialect: DialectName, schema: str, *, workspace: str, thread: str, to: Position, run: str) -> Statement:
-    """Moves a cursor forward to `to`; never back.
-
-    One exception: a place that the log does not know (it lies beyond a restore from a backup) counts as no place.
-    """
-    cursor, head = own(dialect, "cursor", schema), own(dialect, "workspace", schema)
-    target = f"{cursor}" if dialect == "sqlite" else "place"
-    known = _check(dialect, schema, f"{target}.revision")
-    now = "now()" if dialect == "postgresql" else "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
-    alias = "" if dialect == "sqlite" else " as place"
+    """Moves a cursor forward to `to`; never back, unless it stands where the log has never been (a restored backup)."""
+    (text,) = script(dialect, "move", schema=quote(schema))
     return Statement(
-        f"insert into {cursor}{alias} (workspace, thread, revision, check_number, run) "
-        f"values (:workspace, :thread, :revision, :check_number, :run) "
-        f"on conflict (workspace, thread) do update set revision = excluded.revision, check_number = excluded.check_number, "
-        f"run = excluded.run, updated_at = {now} "
-        f"where {target}.revision < excluded.revision "
-        f"or {target}.revision > coalesce((select w.head from {head} w where w.workspace = excluded.workspace), 0) "
-        f"or ({target}.revision > 0 and {known} <> {target}.check_number)",
-        {"workspace": workspace, "thread": thread, "revision": to.revision, "check_number": to.check, "run": run},
+        text, {"workspace": workspace, "thread": thread, "revision": to.revision, "check_number": to.check, "run": run}
     )
-
-
-def _check(dialect: DialectName, schema: str, revision: str) -> str:
-    """The log's check number at a revision; NULL where the log no longer, or not yet, reaches it."""
-    if dialect == "postgresql":
-        block = own(dialect, "block", schema)
-        return (
-            f"(select b.check_number from {block} b where b.workspace = :workspace and b.last >= {revision} "
-            f"and b.last - b.n < {revision} order by b.last limit 1)"
-        )
-    return f"(select e.check_number from {own(dialect, 'event')} e where e.workspace = :workspace and e.revision = {revision})"
 
 
 def deliver_statement(dialect: DialectName, schema: str, rows: Sequence[Mapping[str, Any]]) -> Statement:

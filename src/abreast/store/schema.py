@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
 
@@ -30,6 +31,7 @@ def own(dialect: DialectName, name: str, schema: str = "abreast") -> str:
     return f"{quote(schema)}.{name}" if dialect == "postgresql" else f"abreast_{name}"
 
 
+@lru_cache(maxsize=512)
 def script(dialect: DialectName, name: str, **replacements: str) -> list[str]:
     """The statements of one SQL file of ours, placeholders `{{name}}` filled in."""
     text = files("abreast.store").joinpath("sql", dialect, f"{name}.sql").read_text(encoding="utf-8")

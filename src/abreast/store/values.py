@@ -12,7 +12,7 @@ import base64
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
@@ -131,6 +131,17 @@ def key_sql(dialect: DialectName, field: Field, expression: str) -> str:
     return f"case typeof({expression}) when 'blob' then hex({expression}) else cast({expression} as text) end"
 
 
+def entity_id_sql(dialect: DialectName, tracked: TrackedTable, source: str | None = None) -> str:
+    """The entity id of a row of `source` (default: the table itself), the same text that the triggers write."""
+    source = source or reference(tracked)
+    texts = [key_sql(dialect, f, f"{source}.{quote(f.name)}") for f in tracked.key]
+    if len(texts) == 1:
+        return texts[0]
+    if dialect == "sqlite":
+        return f"json_array({', '.join(texts)})"
+    return "('[' || " + " || ',' || ".join(f"to_json({text})::text" for text in texts) + " || ']')"
+
+
 def row_sql(dialect: DialectName, tracked: TrackedTable, entity_id: str) -> str:
     """A JSON array of arrays: the entity id, then every field that is not redacted; text is cut to `:width` + 1."""
     source = reference(tracked)
@@ -151,7 +162,8 @@ def row_sql(dialect: DialectName, tracked: TrackedTable, entity_id: str) -> str:
 
 def _sqlite_safe(column: str, expression: str) -> str:
     # SQLite types belong to values, not columns: a blob in a text column must not break the JSON of a whole batch.
-    return f"case typeof({column}) when 'blob' then hex({column}) when 'real' then case when abs({column}) < 1.8e308 then {column} else cast({column} as text) end else {expression} end"
+    finite = f"case when abs({column}) < 1.8e308 then {column} else cast({column} as text) end"
+    return f"case typeof({column}) when 'blob' then hex({column}) when 'real' then {finite} else {expression} end"
 
 
 def shown(tracked: TrackedTable) -> tuple[Field, ...]:
@@ -257,6 +269,30 @@ def typed_key(tracked: TrackedTable, entity_id: str) -> tuple[Any, ...] | None:
         str(v) if isinstance(v, UUID) and not getattr(c.type, "as_uuid", True) else v
         for c, v in zip(columns, values, strict=True)
     )
+
+
+def comparable(tracked: TrackedTable, name: str, value: Any) -> Any:
+    """A JSON value as the Python value that this field's column is compared with. Raises InputError where it is none."""
+    field = tracked.field(name)
+    read = _TYPED.get(field.kind) or _MATCHED.get(field.kind)
+    if read is None:
+        raise InputError(f"Rows of {tracked.entity_type} cannot be matched by {name}.")
+    try:
+        found = read(str(value))
+    except (ValueError, TypeError, ArithmeticError, KeyError):
+        raise InputError(f"{value!r} is not a value of {tracked.entity_type}.{name}, which is a {field.kind}.") from None
+    if isinstance(found, str) and "\0" in found or isinstance(found, int) and not -(2**63) <= found < 2**63:
+        raise InputError(f"No row of {tracked.entity_type} can have this value of {name}.")
+    return found
+
+
+_MATCHED: dict[Kind, Any] = {
+    "boolean": lambda value: {"true": True, "1": True, "false": False, "0": False}[str(value).lower()],
+    "decimal": Decimal,
+    "float": float,
+    "datetime": datetime.fromisoformat,
+    "time": time.fromisoformat,
+}
 
 
 def key_parts(tracked: TrackedTable, entity_id: str) -> list[str]:

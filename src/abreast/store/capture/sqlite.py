@@ -269,15 +269,23 @@ def _about(tracked: TrackedTable, entity: str) -> str:
     return f"e.entity_type = {literal(tracked.entity_type)} and e.entity_id = {entity}"
 
 
+def _last(tracked: TrackedTable, entity: str, workspace: str, prefix: str = "e.") -> str:
+    """The condition that `abreast_event as e` is the last event of an entity in a workspace.
+
+    Said by max(): for `order by revision desc limit 1` SQLite reads the whole workspace backwards.
+    """
+    of = f"l.entity_type = {literal(tracked.entity_type)} and l.entity_id = {entity} and l.workspace = {workspace}"
+    return f"{prefix}workspace = {workspace} and {prefix}revision = (select max(l.revision) from abreast_event as l where {of})"
+
+
 def _live(tracked: TrackedTable, entity: str) -> str:
     """The workspace where the log has this entity alive: the last event in each workspace that knows it is looked up."""
     about = _about(tracked, entity)
     return (
         f"(with recursive abreast_w(ws) as (select min(e.workspace) from abreast_event as e where {about}"
         f" union all select (select min(e.workspace) from abreast_event as e where {about} and e.workspace > abreast_w.ws)"
-        " from abreast_w where abreast_w.ws is not null)"
-        f" select ws from abreast_w where ws is not null and (select e.op from abreast_event as e where {about}"
-        " and e.workspace = ws order by e.revision desc limit 1) <> 'delete' limit 1)"
+        " from abreast_w where abreast_w.ws is not null) select abreast_w.ws from abreast_w where abreast_w.ws is not null and"
+        f" (select e.op from abreast_event as e where {_last(tracked, entity, 'abreast_w.ws')}) <> 'delete' limit 1)"
     )
 
 
@@ -349,14 +357,21 @@ def _miss(tracked: TrackedTable, op: str, entity: str, source: str, where: str) 
 def _enter(tracked: TrackedTable, op: str, new: Refer) -> list[str]:
     """The NEW row appears in its workspace. If the log has it alive there, OR REPLACE took the former one away unseen."""
     workspace, entity = _workspace(tracked, _new), _entity_id(tracked.key, _new)
-    last = f"select e.op from abreast_event as e where {_about(tracked, entity)} and e.workspace = {workspace}"
-    replaced = f"case when ({last} order by e.revision desc limit 1) <> 'delete' then"
-    fields, values = f"{replaced} {_fields(tracked, _every)} end", _values(tracked, None, new)
+    alive = "case when e.op <> 'delete' then"
+    fields, values = f"{alive} {_fields(tracked, _every)} end", _values(tracked, None, new)
+    source = f" left join abreast_event as e on {_last(tracked, entity, workspace)}"
     return [
         _without(tracked, op, entity, "", f"{workspace} is null"),
         *_next(workspace),
-        _event(tracked, workspace, f"{replaced} 'update' else 'insert' end", entity, fields, values),
+        _event(tracked, workspace, f"{alive} 'update' else 'insert' end", entity, fields, values, source=source),
     ]
+
+
+def _vanish(tracked: TrackedTable, where: str = "1") -> list[str]:
+    """OR REPLACE took a row with the NEW key out of another workspace."""
+    entity = _entity_id(tracked.key, _new)
+    live = f"iif({where} and {_live(tracked, entity)} is not {_workspace(tracked, _new)}, {_live(tracked, entity)}, null)"
+    return [_next(live)[0], _event(tracked, live, "'delete'", entity, "null", "null")]
 
 
 def _members(tracked: TrackedTable, tables: Sequence[TrackedTable]) -> Iterator[tuple[TrackedTable, str, str]]:
@@ -394,15 +409,14 @@ def _move_members(tracked: TrackedTable, tables: Sequence[TrackedTable], op: str
 def _bump(tracked: TrackedTable, column: str, version: str) -> list[str]:
     """Sets the version of the NEW row. The event that is there announces it already, and is marked by a blank meanwhile,
     so that the update trigger knows this write."""
-    workspace, about = _workspace(tracked, _new), _about(tracked, _entity_id(tracked.key, _new))
-    events = f"from abreast_event as e where {about} and e.workspace = {workspace}"
+    workspace, entity = _workspace(tracked, _new), _entity_id(tracked.key, _new)
     key = " and ".join(f"{quote(k.name)} is {_new(k.name)}" for k in tracked.key)
+    marked = f"select e.revision from abreast_event as e where {_about(tracked, entity)} and e.workspace = {workspace}"
     return [
-        f"update abreast_event set fields = ' ' || coalesce(fields, '')"
-        f" where workspace = {workspace} and revision = (select max(e.revision) {events})",
+        f"update abreast_event set fields = ' ' || coalesce(fields, '') where {_last(tracked, entity, workspace, '')}",
         f"update {quote(tracked.table.name)} set {quote(column)} = {version} where {key} and {quote(column)} is {_new(column)}",
         "update abreast_event set fields = nullif(substr(fields, 2), '') where workspace = "
-        f"{workspace} and revision = (select e.revision {events} and e.fields glob ' *' order by e.revision desc limit 1)",
+        f"{workspace} and revision = ({marked} and e.fields glob ' *' order by e.revision desc limit 1)",
     ]
 
 
@@ -464,8 +478,7 @@ def _triggers(tracked: TrackedTable, tables: Sequence[TrackedTable]) -> dict[str
             _ensure(workspace),
             *_move_members(tracked, tables, "delete", live, "1"),
             *_move_members(tracked, tables, "insert", workspace, "1"),
-            f"update abreast_workspace set head = head + 1 where workspace = {live}",
-            _event(tracked, live, "'delete'", new_entity, "null", "null"),
+            *_vanish(tracked),
         )  # fmt: skip
 
     add(
@@ -475,6 +488,7 @@ def _triggers(tracked: TrackedTable, tables: Sequence[TrackedTable]) -> dict[str
         *_move_members(tracked, tables, "delete", left, key),
         *_next(left),
         _event(tracked, left, "'delete'", old_entity, "null", _values(tracked, _old, None)),
+        *_vanish(tracked, f"not ({key})"),
         *_enter(tracked, "update", updated),
         *_move_members(tracked, tables, "insert", workspace, key),
         *forget,
@@ -488,8 +502,8 @@ def _triggers(tracked: TrackedTable, tables: Sequence[TrackedTable]) -> dict[str
     fields, values = _fields(tracked, differs), _values(tracked, _old, updated, differs)
     when = " and ".join([changed, *stays])
     if version is not None:
-        last = f"select e.fields from abreast_event as e where {_about(tracked, new_entity)} and e.workspace = {workspace}"
-        announced = f"coalesce(({last} order by e.revision desc limit 1), '') glob ' *'"
+        last = f"select e.fields from abreast_event as e where {_last(tracked, new_entity, workspace)}"
+        announced = f"coalesce(({last}), '') glob ' *'"
         when = f"({changed} or ({_differs(tracked.field(version))} and not {announced})) and {' and '.join(stays)}"
     without = _without(tracked, "update", new_entity, "", f"{workspace} is null")
     if not by_value:

@@ -1,0 +1,1 @@
+"""What abreast costs: ratios against the plain operation, measured in pairs in one run. `python -m benchmarks`."""

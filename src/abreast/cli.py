@@ -1,0 +1,112 @@
+"""The command line: parses, calls the hub, formats. `abreast --help` lists what there is."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.table import Table
+except ModuleNotFoundError as error:  # pragma: no cover - shown by hand in a venv without the extra
+    raise SystemExit(f'The command line needs its extra: pip install "abreast[cli]" ({error.name} is missing).') from None
+
+from abreast import Abreast, AbreastError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Keeps LLM agents in step with the data of your product.")
+out, err = Console(), Console(stderr=True)
+
+Where = Annotated[str, typer.Argument(metavar="MODULE:HUB", help="Where the hub is, for example app.sync:hub.")]
+Workspace = Annotated[str, typer.Argument(help="The workspace's id.")]
+
+
+def main() -> None:
+    """The command's entry point: an error of abreast is a message and status 1, never a stack trace."""
+    try:
+        app()
+    except AbreastError as error:
+        err.print(f"abreast: {error.message}", style="red", markup=False, highlight=False)
+        raise SystemExit(1) from None
+
+
+@app.command()
+def install(where: Where, sql: Annotated[bool, typer.Option("--sql", help="Print the statements; change nothing.")] = False) -> None:
+    """Make abreast's tables and the triggers of the tracked tables, or renew them."""
+    hub = _hub(where)
+    if sql:
+        for statement in hub.blocking.install_sql():
+            print(f"{statement};\n")
+        return
+    with out.status("installing"):
+        hub.blocking.install()
+    out.print("Installed.")
+
+
+@app.command()
+def uninstall(
+    where: Where,
+    log_too: Annotated[bool, typer.Option("--log-too", help="Also drop abreast's tables and all that is in them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove the triggers; the log stays unless --log-too."""
+    what = "the triggers AND the whole log" if log_too else "the triggers"
+    if not yes and not typer.confirm(f"Remove {what}?"):
+        raise typer.Exit(1)
+    _hub(where).blocking.uninstall(log_too=log_too)
+    out.print(f"Removed {what}.")
+
+
+@app.command()
+def check(where: Where) -> None:
+    """Compare triggers and rows with the log. Status 1 if something is wrong."""
+    with out.status("checking"):
+        findings = _hub(where).blocking.check()
+    if not findings:
+        out.print("Nothing is wrong.")
+        return
+    table = Table("code", "table", "what is wrong, and what to do", "ids")
+    for finding in findings:
+        table.add_row(finding.code, finding.entity_type, finding.message, ", ".join(finding.entity_ids))
+    out.print(table)
+    raise typer.Exit(1)
+
+
+@app.command()
+def status(where: Where, workspace: Workspace) -> None:
+    """Show every conversation's place in a workspace, the furthest behind first."""
+    standings = _hub(where).blocking.standings(workspace)
+    table = Table("conversation", "at", "of", "behind")
+    for one in standings:
+        table.add_row(one.thread, f"r{one.revision}", f"r{one.head}", str(one.behind))
+    out.print(table if standings else "No conversation follows this workspace yet.")
+
+
+@app.command()
+def tell(where: Where, telling: Annotated[Literal["on", "shadow", "off"], typer.Argument()]) -> None:
+    """Switch telling for all processes at once: on, shadow (read and noted, not told), or off."""
+    _hub(where).blocking.tell(telling)
+    out.print(f"Telling is {telling}, from the next model call on.")
+
+
+@app.command()
+def prune(where: Where, workspace: Workspace, horizon: Annotated[int, typer.Argument(help="The last revision to delete.")]) -> None:
+    """Delete events up to a revision, except the newest of each row. Conversations further back are told so."""
+    _hub(where).blocking.prune(workspace, horizon=horizon)
+    out.print(f"Pruned {workspace} up to r{horizon}.")
+
+
+def _hub(where: str) -> Abreast:
+    name, _, attribute = where.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = getattr(import_module(name), attribute or "hub")
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(f"{error}. Run this in your project's folder, with its packages installed.") from None
+    except AttributeError:
+        raise typer.BadParameter(f"{name} has no {attribute or 'hub'}.") from None
+    if not isinstance(found, Abreast):
+        raise typer.BadParameter(f"{where} is {type(found).__name__}, not an Abreast hub.")
+    return found

@@ -1,0 +1,267 @@
+"""The hub: one application's database, what is tracked in it, and everything that is handed out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Engine
+from sqlalchemy.orm import Session
+
+from abreast.access import Attribute, Operation, aperform
+from abreast.core import install as installing
+from abreast.core.read import Page
+from abreast.core.render import count_bytes
+from abreast.core.sync import Loader
+from abreast.core.tell import Options
+from abreast.errors import ConfigurationError
+from abreast.hub.blocking import Blocking
+from abreast.hub.operations import Operations, agents_module
+from abreast.store.tracked import ReadRule, resolve
+from abreast.types import (
+    UNKNOWN,
+    Actor,
+    Attribution,
+    Batch,
+    Budget,
+    ChangeEvent,
+    CountTokens,
+    Finding,
+    OnUnavailable,
+    Placement,
+    Refresh,
+    Row,
+    Standing,
+    Telling,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.tools import BaseTool
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+
+    from abreast.agents.middleware import SyncMiddleware
+    from abreast.agents.nodes import PreparedCall
+    from abreast.agents.runner import RunResult, Validator
+
+T = TypeVar("T")
+LoaderT = TypeVar("LoaderT", bound=Loader)
+SessionLike: TypeAlias = "Session | AsyncSession | sa.Connection | AsyncConnection"
+
+
+class Abreast:
+    """Keeps the agents of one application in step with its database.
+
+    `database` is a URL (`sqlite:///app.db`, `postgresql+psycopg://…`) or the application's own SQLAlchemy engine. Declare
+    with `track` and `loader`, then use it; what touches the database is a coroutine here and a plain method of
+    `blocking`. Thread-safe; one instance serves the whole process.
+
+    `workspaces` finds the workspaces of a run in its context (default: its `workspace`, `workspace_id` or `workspaces`).
+    `limit` is the number of changes told at once, a workspace; `budget` what CURRENT and CHANGES may take, in tokens as
+    `count_tokens` counts them (default: UTF-8 bytes over 3). `placement` is where the text goes: `tail` (behind the
+    question) or `system`. `refresh="run"` reads once a run instead of at every model call. `on_unavailable="warn"` lets a
+    run go on when the state cannot be read, and tells the model so. `schema` is where PostgreSQL keeps our tables.
+    """
+
+    def __init__(
+        self,
+        database: str | URL | Engine | AsyncEngine,
+        *,
+        workspaces: Callable[[Any], str | Sequence[str]] | None = None,
+        limit: int = 50,
+        budget: Budget | None = None,
+        count_tokens: CountTokens | None = None,
+        placement: Placement = "tail",
+        refresh: Refresh = "call",
+        on_unavailable: OnUnavailable = "stop",
+        schema: str = "abreast",
+    ) -> None:
+        for name, value, allowed in (
+            ("placement", placement, ("tail", "system")),
+            ("refresh", refresh, ("call", "run")),
+            ("on_unavailable", on_unavailable, ("stop", "warn")),
+        ):
+            if value not in allowed:
+                raise ConfigurationError(f"{name} is one of {', '.join(allowed)}, not {value!r}.")
+        if limit < 1:
+            raise ConfigurationError("limit is the number of changes told at once: at least 1.")
+        if not schema.isidentifier():
+            raise ConfigurationError(f"schema is a plain name, not {schema!r}.")
+        options = Options(limit, budget or Budget(), count_tokens or count_bytes, refresh, on_unavailable)
+        self._core = Operations(database, workspaces=workspaces, schema=schema, placement=placement, options=options)
+
+    # -- declarations --------------------------------------------------------------------------------------------
+
+    def track(
+        self,
+        model: Any,
+        *,
+        workspace: Any,
+        name: str | None = None,
+        record: Collection[str] | Literal["all"] = (),
+        redact: Collection[str] = (),
+        labels: Mapping[str, str] | None = None,
+        readable: ReadRule | None = None,
+        version: str | None = None,
+        without_workspace: Literal["error", "record"] = "error",
+    ) -> None:
+        """Puts a table under watch.
+
+        `workspace` is the column that holds it, `via("plan_id", Plan)`, or `constant("league")`. `record` names fields
+        whose old and new values the log keeps (others are logged by name); `redact` fields whose values are never
+        recorded and never shown. `labels` say what people call a field. `readable` is the read rule: run context in,
+        `Readable`, a condition, True or False out. `version` is the application's own version column, kept right for
+        raw writers too. A row that has no workspace is an error for its writer, or with `without_workspace="record"`
+        a line in our table `miss`.
+        """
+        if self._core.in_use:
+            raise ConfigurationError("track(...) comes before the first use of the hub.")
+        made = resolve(
+            model,
+            workspace=workspace,
+            tracked=self._core.tracked,
+            name=name,
+            record=record,
+            redact=redact,
+            labels=labels,
+            readable=readable,
+            version=version,
+            without_workspace=without_workspace,
+        )
+        if any(t.entity_type == made.entity_type and t.table is not made.table for t in self._core.tracked.values()):
+            raise ConfigurationError(f"Two tables are called {made.entity_type!r}; give one of them a name=.")
+        self._core.tracked[made.table] = made
+
+    def loader(self, function: LoaderT) -> LoaderT:
+        """Decorator: what this function returns is CURRENT, instead of the tracked rows.
+
+        It gets an SQLAlchemy session of the batch's snapshot, the workspace and the run context, and returns JSON
+        (dates, decimals, UUIDs and enums are converted). Several loaders stand side by side under their names.
+        """
+        if self._core.in_use:
+            raise ConfigurationError("loader(...) comes before the first use of the hub.")
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError("A loader is a plain function: it runs in a thread, with a synchronous session.")
+        self._core.loaders[getattr(function, "__name__", "loaded")] = function
+        return function
+
+    def attribute(
+        self, session: SessionLike, *, actor: Actor = UNKNOWN, thread: str | None = None, mutation: str | None = None
+    ) -> Attribute:
+        """`with` or `async with`: who makes the changes of this session, in which conversation, by which mutation."""
+        return Attribute(session, Attribution(actor, thread, mutation), self._core.access.dialect)
+
+    # -- what touches the database -------------------------------------------------------------------------------
+
+    @cached_property
+    def blocking(self) -> Blocking:
+        """The same methods, for synchronous applications."""
+        return Blocking(self._core)
+
+    async def install(self) -> None:
+        """Makes our tables and the triggers of the tracked tables, or renews them. Safe on a live database, and twice."""
+        await self._script(await self._do(self._core.install_plan()))
+
+    async def install_sql(self) -> list[str]:
+        """The statements that `install` would run, for a migration: `for s in ...: op.execute(s)`. Changes nothing."""
+        return [statement for group in await self._do(self._core.install_plan()) for statement in group]
+
+    async def uninstall(self, *, log_too: bool = False) -> None:
+        """Removes the triggers; with `log_too` also our tables and all that is in them."""
+        await self._script(await self._do(self._core.uninstall_plan(log_too)))
+
+    async def check(self) -> list[Finding]:
+        """What is wrong between the tracked rows and the log; empty if nothing is."""
+        return await self._do(self._core.check())
+
+    async def batch(
+        self, workspace: str, *, thread: str = "", after: int | None = None, limit: int | None = None, context: Any = None
+    ) -> Batch:
+        """CURRENT, HEAD and the changes after a revision, or after the conversation's cursor, in one snapshot."""
+        return await self._do(self._core.batch(workspace, thread, after, limit, context))
+
+    async def rows(
+        self,
+        model: Any,
+        workspace: str,
+        *,
+        match: Mapping[str, Any] | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        context: Any = None,
+    ) -> Page:
+        """Rows of a tracked table with their versions, as this person may read them."""
+        return await self._do(self._core.page(model, workspace, match, after, limit, context))
+
+    async def row(self, model: Any, entity_id: str, workspace: str, *, context: Any = None) -> Row:
+        """One row with its version. Raises UnknownEntityError."""
+        return await self._do(self._core.row(model, entity_id, workspace, context))
+
+    async def history(self, workspace: str, *, context: Any = None, **narrowed: Any) -> list[ChangeEvent]:
+        """Who changed what, newest first; narrowed by `entity_type`, `entity_id`, `since`, `until`, `before`, `limit`."""
+        return await self._do(self._core.history(workspace, context, narrowed))
+
+    async def standings(self, workspace: str) -> list[Standing]:
+        """Every conversation's place in a workspace, the furthest behind first."""
+        return await self._do(self._core.standings(workspace))
+
+    async def prune(self, workspace: str, *, horizon: int) -> None:
+        """Deletes events up to a revision, except the newest of each entity. Conversations further back are told so."""
+        await self._do(self._core.prune(workspace, horizon))
+
+    async def tell(self, telling: Telling) -> None:
+        """The switch for all processes at once: `on`, `shadow` (read and noted, not told) or `off`."""
+        await self._do(self._core.tell(telling))
+
+    async def close(self) -> None:
+        """Closes the hub's own connections."""
+        await self._core.access.aclose()
+
+    # -- agents --------------------------------------------------------------------------------------------------
+
+    def middleware(self) -> SyncMiddleware:
+        """The LangChain middleware. Put it last in the agent's list."""
+        module = agents_module("middleware")
+        core = self._core
+        return module.SyncMiddleware(core.access, core.teller, core.workspaces_of, core.placement)  # type: ignore[no-any-return]
+
+    def tools(self, *models: Any) -> list[BaseTool]:
+        """Read tools: list and get (with version) for each of these tables, or for all, and the history of changes."""
+        tables = [self._core.of(model) for model in models] or list(self._core.tracked.values())
+        module = agents_module("tools")
+        core = self._core
+        core.tool_names.update({t.entity_type: module.list_tool_name(t) for t in tables})
+        return module.ReadTools(core.access, core.reader, core.workspaces_of).of(tables)  # type: ignore[no-any-return]
+
+    async def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:
+        """The messages for a model node's call in a hand-made graph; its answer goes back through `aanswered`."""
+        return await self._core.preparer.aprepare(state, config, context)
+
+    async def run(
+        self,
+        agent: Any,
+        input: Any,
+        *,
+        thread: str,
+        context: Any,
+        config: RunnableConfig | None = None,
+        validate: Sequence[Validator] = (),
+    ) -> RunResult:
+        """Runs an agent for a conversation and moves its place if it succeeded.
+
+        `input` is text, messages, a state, a `Command` (to resume) or None. Other keys of `config` pass through. Each of
+        `validate` gets the final state; it raises or returns False where the answer must not count. Exceptions of the
+        agent are raised as they are; the conversation then keeps its place.
+        """
+        return await self._core.runner.arun(agent, input, thread=thread, context=context, config=config, validate=validate)
+
+    async def _do(self, operation: Operation[T]) -> T:
+        return await aperform(self._core.access, operation)
+
+    async def _script(self, groups: installing.Groups) -> None:
+        await asyncio.to_thread(self._core.access.script, groups)
+        self._core.verified = None

@@ -1,0 +1,110 @@
+"""The synchronous door: the hub's methods that touch the database, without coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from abreast.access import Operation, perform
+from abreast.core import install as installing
+from abreast.core.read import Page
+from abreast.hub.operations import Operations
+from abreast.types import Batch, ChangeEvent, Finding, Row, Standing, Telling
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+    from abreast.agents.nodes import PreparedCall
+    from abreast.agents.runner import RunResult, Validator
+
+T = TypeVar("T")
+
+
+class Blocking:
+    """The methods of a hub that touch the database, without coroutines."""
+
+    def __init__(self, core: Operations) -> None:
+        self._core = core
+
+    def install(self) -> None:
+        """See `Abreast.install`."""
+        self._script(self._do(self._core.install_plan()))
+
+    def install_sql(self) -> list[str]:
+        """See `Abreast.install_sql`."""
+        return [statement for group in self._do(self._core.install_plan()) for statement in group]
+
+    def uninstall(self, *, log_too: bool = False) -> None:
+        """See `Abreast.uninstall`."""
+        self._script(self._do(self._core.uninstall_plan(log_too)))
+
+    def check(self) -> list[Finding]:
+        """See `Abreast.check`."""
+        return self._do(self._core.check())
+
+    def batch(
+        self, workspace: str, *, thread: str = "", after: int | None = None, limit: int | None = None, context: Any = None
+    ) -> Batch:
+        """See `Abreast.batch`."""
+        return self._do(self._core.batch(workspace, thread, after, limit, context))
+
+    def rows(
+        self,
+        model: Any,
+        workspace: str,
+        *,
+        match: Mapping[str, Any] | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        context: Any = None,
+    ) -> Page:
+        """See `Abreast.rows`."""
+        return self._do(self._core.page(model, workspace, match, after, limit, context))
+
+    def row(self, model: Any, entity_id: str, workspace: str, *, context: Any = None) -> Row:
+        """See `Abreast.row`."""
+        return self._do(self._core.row(model, entity_id, workspace, context))
+
+    def history(self, workspace: str, *, context: Any = None, **narrowed: Any) -> list[ChangeEvent]:
+        """See `Abreast.history`."""
+        return self._do(self._core.history(workspace, context, narrowed))
+
+    def standings(self, workspace: str) -> list[Standing]:
+        """See `Abreast.standings`."""
+        return self._do(self._core.standings(workspace))
+
+    def prune(self, workspace: str, *, horizon: int) -> None:
+        """See `Abreast.prune`."""
+        self._do(self._core.prune(workspace, horizon))
+
+    def tell(self, telling: Telling) -> None:
+        """See `Abreast.tell`."""
+        self._do(self._core.tell(telling))
+
+    def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:
+        """See `Abreast.prepare`; the answer goes back through `answered`."""
+        return self._core.preparer.prepare(state, config, context)
+
+    def run(
+        self,
+        agent: Any,
+        input: Any,
+        *,
+        thread: str,
+        context: Any,
+        config: RunnableConfig | None = None,
+        validate: Sequence[Validator] = (),
+    ) -> RunResult:
+        """See `Abreast.run`; calls the graph's `invoke`."""
+        return self._core.runner.run(agent, input, thread=thread, context=context, config=config, validate=validate)
+
+    def close(self) -> None:
+        """See `Abreast.close`."""
+        self._core.access.close()
+
+    def _do(self, operation: Operation[T]) -> T:
+        return perform(self._core.access, operation)
+
+    def _script(self, groups: installing.Groups) -> None:
+        self._core.access.script(groups)
+        self._core.verified = None

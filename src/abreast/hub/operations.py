@@ -1,0 +1,211 @@
+"""What a hub does, once for both doors: its declarations, and the operations on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Engine
+
+from abreast.access import Access, Operation, open_access, read, snapshot, write
+from abreast.core import install as installing
+from abreast.core.mark import Start
+from abreast.core.read import Page, Reader
+from abreast.core.render import Wording
+from abreast.core.sync import Loader, Sync, Wanted
+from abreast.core.tell import Options, Teller
+from abreast.errors import ConfigurationError, ContextError, MissingExtraError, NotTrackedError
+from abreast.store import cursors, log, upkeep
+from abreast.store.statement import Flow, Statement
+from abreast.store.tracked import TrackedTable, table_of
+from abreast.types import Batch, ChangeEvent, Finding, Placement, Position, Row, Standing, Telling
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from abreast.agents.nodes import Preparer
+    from abreast.agents.runner import Runner
+
+
+def workspaces_of_context(context: Any) -> Sequence[str]:
+    """The workspaces that a run context names under `workspaces`, `workspace` or `workspace_id`, as attribute or key.
+
+    Raises ContextError where there is no context, or none of these in it.
+    """
+    if context is None:
+        raise ContextError()
+    for name in ("workspaces", "workspace", "workspace_id"):
+        found = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+        if found is None:
+            continue
+        if isinstance(found, str):
+            return (found,)
+        if isinstance(found, list | tuple | set | frozenset) and found and all(isinstance(one, str) for one in found):
+            return tuple(sorted(found)) if isinstance(found, set | frozenset) else tuple(found)
+        return (str(found),)
+    raise ContextError(
+        f"The run context ({type(context).__name__}) names no workspace: give it `workspace`, or the hub `workspaces=function`."
+    )
+
+
+class Operations:
+    """What both doors of a hub share: declarations, and the flows of everything that it does."""
+
+    def __init__(
+        self,
+        database: str | URL | Engine | AsyncEngine,
+        *,
+        workspaces: Callable[[Any], str | Sequence[str]] | None,
+        schema: str,
+        placement: Placement,
+        options: Options,
+    ) -> None:
+        self.access: Access = open_access(database)
+        self.schema, self.placement, self.options = schema, placement, options
+        self.tracked: dict[sa.Table, TrackedTable] = {}
+        self.loaders: dict[str, Loader] = {}
+        self.tool_names: dict[str, str] = {}
+        self._workspaces = workspaces
+        self.verified: Any = None
+
+    def workspaces_of(self, context: Any) -> Sequence[str]:
+        if self._workspaces is None:
+            return workspaces_of_context(context)
+        if context is None:
+            raise ContextError()
+        found = self._workspaces(context)
+        return (found,) if isinstance(found, str) else tuple(found)
+
+    # Declarations end with the first use: a batch that was read under half of them would be wrong.
+
+    @cached_property
+    def sync(self) -> Sync:
+        return Sync(self.access.dialect, self.schema, tuple(self.tracked.values()), dict(self.loaders))
+
+    @cached_property
+    def teller(self) -> Teller:
+        return Teller(self.sync, self.options, self._wording(), self.verify)
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader(self.sync)
+
+    @property
+    def in_use(self) -> bool:
+        return "sync" in self.__dict__
+
+    def _wording(self) -> Wording:
+        from_tables = self.sync.tables
+        return Wording(
+            labels={t.entity_type: {f.name: f.label for f in t.fields if f.label} for t in from_tables},
+            redacted={t.entity_type: frozenset(f.name for f in t.fields if f.redacted) for t in from_tables},
+            implied={t.entity_type: frozenset({t.workspace_column} if t.workspace_column else ()) for t in from_tables},
+            list_tools=self.tool_names,
+        )
+
+    def of(self, model: Any) -> TrackedTable:
+        table = table_of(model)
+        if table not in self.tracked:
+            raise NotTrackedError(f"{table.name} is not tracked. Declare it with hub.track(...).")
+        return self.tracked[table]
+
+    def verify(self) -> Operation[None]:
+        """Looks at the triggers before the first batch, and on SQLite again whenever the file's schema has changed."""
+        if not self.sync.tables:
+            return
+
+        def look() -> Flow[Any]:
+            stamp: Any = True
+            if self.access.dialect == "sqlite":
+                stamp = (yield Statement("pragma schema_version"))[0][0]
+            if stamp != self.verified:
+                yield from installing.verify(self.access.dialect, self.schema, self.sync.tables)
+            return stamp
+
+        if self.verified is None or self.access.dialect == "sqlite":
+            self.verified = yield from read(look)
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def install_plan(self) -> Operation[installing.Groups]:
+        return (yield from read(lambda: installing.install_plan(self.access.dialect, self.schema, self.sync.tables)))
+
+    def uninstall_plan(self, log_too: bool) -> Operation[installing.Groups]:
+        return (
+            yield from read(
+                lambda: installing.uninstall_plan(self.access.dialect, self.schema, self.sync.tables, log_too=log_too)
+            )
+        )
+
+    def check(self) -> Operation[list[Finding]]:
+        return (yield from snapshot(lambda: installing.check(self.access.dialect, self.schema, self.sync.tables)))
+
+    def batch(self, workspace: str, thread: str, after: int | None, limit: int | None, context: Any) -> Operation[Batch]:
+        yield from self.verify()
+        start = Start("cursor") if after is None else Start("at", Position(after))
+        wanted = Wanted(workspace, thread, start, context, limit or self.options.limit, max(self.options.budget.value, 1))
+        return (yield from self.teller.batch(wanted, self.sync.rules(context)))
+
+    def page(
+        self, model: Any, workspace: str, match: Mapping[str, Any] | None, after: str | None, limit: int, context: Any
+    ) -> Operation[Page]:
+        tracked = self.of(model)
+        rule = self.sync.rules(context)[tracked.entity_type]
+        return (
+            yield from snapshot(
+                lambda: self.reader.page(tracked, rule, workspace=workspace, match=match, after=after, limit=limit)
+            )
+        )
+
+    def row(self, model: Any, entity_id: str, workspace: str, context: Any) -> Operation[Row]:
+        tracked = self.of(model)
+        rule = self.sync.rules(context)[tracked.entity_type]
+        return (yield from snapshot(lambda: self.reader.row(tracked, rule, workspace=workspace, entity_id=entity_id)))
+
+    def history(self, workspace: str, context: Any, narrowed: Mapping[str, Any]) -> Operation[list[ChangeEvent]]:
+        rules = self.sync.rules(context)
+        return (yield from snapshot(lambda: self.reader.history(rules, workspace=workspace, context=context, **narrowed)))
+
+    def standings(self, workspace: str) -> Operation[list[Standing]]:
+        def flow() -> Flow[list[Standing]]:
+            rows = yield cursors.standings_statement(self.access.dialect, self.schema, workspace=workspace)
+            return cursors.read_standings(rows, workspace)
+
+        return (yield from read(flow))
+
+    def prune(self, workspace: str, horizon: int) -> Operation[None]:
+        def flow() -> Flow[None]:
+            for statement in upkeep.prune_statements(self.access.dialect, self.schema, workspace=workspace, horizon=horizon):
+                yield statement
+
+        yield from write(flow)
+
+    def tell(self, telling: Telling) -> Operation[None]:
+        if telling not in ("on", "shadow", "off"):
+            raise ConfigurationError(f"telling is 'on', 'shadow' or 'off', not {telling!r}.")
+
+        def flow() -> Flow[None]:
+            yield log.telling_statement(self.access.dialect, self.schema, telling)
+
+        yield from write(flow)
+
+    # -- agents --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def runner(self) -> Runner:
+        return agents_module("runner").Runner(self.access, self.teller, self.workspaces_of)  # type: ignore[no-any-return]
+
+    @cached_property
+    def preparer(self) -> Preparer:
+        return agents_module("nodes").Preparer(self.access, self.teller, self.workspaces_of, self.placement)  # type: ignore[no-any-return]
+
+
+def agents_module(module: str) -> Any:
+    """A module of the agents' floor, or what to install. The face needs no extra, so it is imported here."""
+    try:
+        return import_module(f"abreast.agents.{module}")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f'Agents need LangChain: pip install "abreast[langchain]" ({error.name} is missing).') from None

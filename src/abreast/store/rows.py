@@ -1,0 +1,158 @@
+"""Rows of tracked tables: the statements that read them as a person may see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from abreast.errors import InputError
+from abreast.store.schema import DialectName, own, quote
+from abreast.store.statement import Query, Statement
+from abreast.store.tracked import Readable, TrackedTable
+from abreast.store.values import (
+    comparable,
+    entity_id_sql,
+    key_condition,
+    load,
+    reference,
+    row_sql,
+    row_values,
+    typed_key,
+    workspace_condition,
+)
+from abreast.types import Row
+
+ROWS_OF_A_TABLE = 1000
+"""Rows of one table that a batch reads; more than a budget holds, and far less than a large workspace has."""
+
+WIDEST = 1_000_000_000
+"""Characters of a text value where none may be cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRead:
+    """The rows of one table that a statement read, and how many more there are."""
+
+    rows: tuple[Row, ...]
+    more: int
+
+
+def listed_sql(dialect: DialectName, tracked: TrackedTable) -> str:
+    entity_id = entity_id_sql(dialect, tracked)
+    source, condition = reference(tracked), workspace_condition(dialect, tracked)
+    order = ", ".join(f"{source}.{quote(f.name)}" for f in tracked.key)
+    row = row_sql(dialect, tracked, entity_id)
+    picked = f"select {row} as abreast_row from {source} where {condition} order by {order} limit :rows"
+    if dialect == "postgresql":
+        listed = f"(select coalesce(json_agg(abreast_row), '[]')::text from ({picked}) as abreast_rows)"
+        same = "p.head = cast(:known_head as bigint)"
+    else:
+        listed = f"(select json_group_array(json(abreast_row)) from ({picked}) as abreast_rows)"
+        same = "p.head = :known_head"
+    # The whole table is counted only where it has more rows than are read.
+    over = f"(select count(*) from (select 1 from {source} where {condition} limit :rows + 1) as abreast_some) > :rows"
+    count = f"case when {over} then (select count(*) from {source} where {condition}) end"
+    return f",\n       case when {same} then null else {listed} end, case when {same} then null else {count} end"
+
+
+def read_row(tracked: TrackedTable, raw: Any, dialect: DialectName, width: int) -> Row:
+    entity_id, values = row_values(tracked, raw, dialect, width)
+    return Row(tracked.entity_type, entity_id, values)
+
+
+def exists_statement(dialect: DialectName, schema: str, tables: Sequence[TrackedTable], workspace: str) -> Statement:
+    """Whether the workspace has a head or any tracked row: one row with one boolean."""
+    head = f"exists (select 1 from {own(dialect, 'workspace', schema)} where workspace = :workspace)"
+    some = [f"exists (select 1 from {reference(t)} where {workspace_condition(dialect, t)})" for t in tables]
+    return Statement(f"select {' or '.join([head, *some])}", {"workspace": workspace})
+
+
+def rows_query(
+    dialect: DialectName,
+    tracked: TrackedTable,
+    rule: Readable,
+    *,
+    workspace: str,
+    width: int,
+    limit: int,
+    entity_ids: Sequence[str] | None = None,
+    match: Mapping[str, Any] | None = None,
+    after: str | None = None,
+) -> tuple[Query, Query]:
+    """The rows of one table that a rule lets through, and their number. For a snapshot: the rule is the application's.
+
+    `entity_ids` narrows to these, `match` to rows whose columns equal these texts, `after` to keys behind that id.
+    """
+    entity_id = entity_id_sql(dialect, tracked)
+    table = tracked.table
+    conditions: list[Any] = [sa.text(workspace_condition(dialect, tracked)).bindparams(workspace=workspace)]
+    if rule.where is not None:
+        conditions.append(rule.where)
+    if entity_ids is not None:
+        conditions.append(key_condition(tracked, entity_ids, entity_id))
+    for name, value in (match or {}).items():
+        column = next(c for c in table.columns if c.name == name)
+        conditions.append(column.is_(None) if value is None else column == comparable(tracked, name, value))
+    key = list(table.primary_key.columns)
+    if after is not None:
+        conditions.append(_behind(tracked, key, after))
+    row = row_sql(dialect, tracked, entity_id).replace(":width", str(int(width)))
+    # As text: a driver that parses JSON by itself would make floats of decimals.
+    picked: sa.Select[Any] = sa.select(sa.literal_column(f"cast({row} as text)"))
+    counted = sa.select(sa.func.count()).select_from(table).where(*conditions)
+    return Query(picked.select_from(table).where(*conditions).order_by(*key).limit(limit)), Query(counted)
+
+
+def _behind(tracked: TrackedTable, key: Sequence[sa.Column[Any]], after: str) -> sa.ColumnElement[bool]:
+    """The condition that a row stands behind this id in key order, whether or not that row is still there."""
+    values = typed_key(tracked, after)
+    if values is None:
+        raise InputError(f"{after!r} is not an id of {tracked.entity_type}.")
+    return key[0] > values[0] if len(key) == 1 else sa.tuple_(*key) > sa.tuple_(*values)
+
+
+def read_rows(tracked: TrackedTable, rows: Sequence[Sequence[Any]], dialect: DialectName, width: int) -> tuple[Row, ...]:
+    """The rows that a `rows_query` answered."""
+    return tuple(read_row(tracked, load(raw[0]), dialect, width) for raw in rows)
+
+
+def existing_query(dialect: DialectName, tracked: TrackedTable, entity_ids: Sequence[str]) -> Query:
+    """Which of these entities have a row at all, readable or not: their ids."""
+    entity_id = entity_id_sql(dialect, tracked)
+    picked = sa.select(sa.literal_column(entity_id, sa.Text)).select_from(tracked.table)
+    return Query(picked.where(key_condition(tracked, entity_ids, entity_id)))
+
+
+def bare_query(dialect: DialectName, tracked: TrackedTable, rule: Readable, entity_ids: Sequence[str]) -> Query | None:
+    """Which of these ids the rule accepts when nothing but the id is known: every other column is NULL.
+
+    The ids stand in a common table expression that takes the table's name, so that the application's condition reads
+    them instead of rows. None where nothing can be asked: no id of this table's form.
+    """
+    keys = [typed for one in entity_ids if (typed := typed_key(tracked, one)) is not None]
+    if rule.where is None or not keys:
+        return None
+    primary = {column.name: position for position, column in enumerate(tracked.table.primary_key.columns)}
+    rows = [
+        sa.select(
+            *(
+                sa.cast(sa.literal(key[primary[c.name]], c.type) if c.name in primary else sa.null(), c.type).label(c.name)
+                for c in tracked.table.columns
+            )
+        )
+        for key in keys
+    ]
+    bare = sa.union_all(*rows).cte(tracked.table.name)
+    entity_id = entity_id_sql(dialect, tracked, quote(tracked.table.name))
+    picked = sa.select(sa.literal_column(entity_id, sa.Text)).select_from(tracked.table).where(rule.where).add_cte(bare)
+    return Query(picked.execution_options(schema_translate_map={tracked.table.schema: None}))
+
+
+def all_rows_statement(dialect: DialectName, tracked: TrackedTable) -> Statement:
+    """All rows of a table, of every workspace."""
+    row = row_sql(dialect, tracked, entity_id_sql(dialect, tracked)).replace(":width", str(WIDEST))
+    text = f"cast({row} as text)" if dialect == "postgresql" else row
+    return Statement(f"select {text} from {reference(tracked)}")

@@ -1,0 +1,31 @@
+"""The face: sorted, documented, and usable without any extra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import abreast
+
+
+def test_the_face_is_sorted_and_complete():
+    assert list(abreast.__all__) == sorted(abreast.__all__)
+    for name in abreast.__all__:
+        assert getattr(abreast, name).__doc__, name
+
+
+def test_the_face_needs_no_extra():
+    """A fresh interpreter that imports the face loads none of the optional packages."""
+    optional = ("langchain", "langchain_core", "langgraph", "psycopg", "psycopg_pool", "typer", "rich", "greenlet")
+    program = f"import sys, abreast; print([m for m in {optional!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    # greenlet comes with SQLAlchemy where it is installed; nothing of ours asks for it
+    assert eval(done.stdout) in ([], ["greenlet"])
+
+
+def test_both_doors_have_the_same_methods():
+    from abreast.hub import Abreast, Blocking
+
+    declarations = {"track", "loader", "attribute", "middleware", "tools", "blocking"}
+    asynchronous = {name for name in vars(Abreast) if not name.startswith("_")} - declarations
+    assert asynchronous == {name for name in vars(Blocking) if not name.startswith("_")}
