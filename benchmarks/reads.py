@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
-from abreast.access import aperform
-from abreast.core.mark import Turn
-from abreast.core.tell import ModelCall
+from abreast.access import Operation, aperform
+from abreast.core.mark import Start
+from abreast.core.sync import Wanted
+from abreast.types import Batch
 from benchmarks.databases import Kind
 from benchmarks.harness import Bench, Benchmark, Key, Outcome, Outcomes
 from benchmarks.product import WORKSPACE, Product, product, rows
@@ -114,21 +113,24 @@ def read_batch(bench: Bench) -> Outcomes:
 
 def read_idle(bench: Bench) -> Outcomes:
     async def on(made: Product) -> Outcome:
-        core = made.hub._core
-        # What the middleware asks for at a model call; the first call of the run has read the rows.
-        turn = Turn("run", settled_by_runner=True, remembers=True, earlier=False, finished=False)
-        call = ModelCall("thread", (WORKSPACE,), None, None, turn)
-        await aperform(core.access, core.teller.begin(call.thread, call.workspaces))
+        core, thread = made.hub._core, "t1"
+        await aperform(core.access, core.teller.begin(thread, [WORKSPACE]))
+        options = core.options
+        wanted = Wanted(WORKSPACE, thread, Start("cursor"), None, options.limit, options.budget.value)
 
-        async def batches() -> Any:
-            return await aperform(core.access, core.teller.batches(call))
+        def reading() -> Operation[Batch]:
+            """What the middleware asks for at a model call; the first one of the run reads the rows."""
+            yield from core.verify()
+            return (yield from core.teller.batch(wanted, core.sync.rules(None), run="run"))
 
-        parameters = {"workspace": WORKSPACE, "thread": call.thread}
+        async def batch() -> Batch:
+            return await aperform(core.access, reading())
+
+        parameters = {"workspace": WORKSPACE, "thread": thread}
         async with _bare(made, _BARE_PLACE[made.database.kind], parameters) as fetch:
-            ((found,), _), ((head, cursor),) = await batches(), await fetch()
-            assert (len(found.rows), len(found.events), found.head.revision) == (ROWS, 0, head)
-            assert cursor == head
-            outcome = await bench.acompare(batches, fetch, pairs=bench.size(300, 5))
+            found, ((head, cursor),) = await batch(), await fetch()
+            assert (len(found.rows), len(found.events), found.head.revision, cursor) == (ROWS, 0, head, head)
+            outcome = await bench.acompare(batch, fetch, pairs=bench.size(300, 5))
         await made.hub.close()
         return outcome
 
@@ -181,10 +183,31 @@ def _lengthen(bench: Bench, made: Product, events: int) -> None:
     made.tidy()
 
 
-@dataclass(frozen=True)
-class _Pair:
-    what: str
-    bound: float | None
+_BATCH = "200 rows and 50 events through the hub / the bare statement on the plain driver"
+_IDLE = "the same when nothing is new, within a run / the bare statement for head and cursor"
+_LOG = "catching up 50 events behind 1,000,000 / behind 1,000"
 
-
-BENCHMARKS = ()
+BENCHMARKS = (
+    Benchmark(
+        (
+            Key("read_batch_postgresql", f"{_BATCH}; PostgreSQL", 2),
+            Key("read_batch_sqlite", f"{_BATCH}; SQLite", 4),
+        ),
+        read_batch,
+    ),
+    Benchmark(
+        (
+            Key("read_idle_postgresql", f"{_IDLE}; PostgreSQL", 2),
+            Key("read_idle_sqlite", f"{_IDLE}; SQLite"),
+        ),
+        read_idle,
+    ),
+    Benchmark(
+        (
+            Key("log_size_postgresql", f"{_LOG}; PostgreSQL", 1.2),
+            Key("log_size_sqlite", f"{_LOG}; SQLite", 1.2),
+            Key("log_size", "the worse of the two", 1.2),
+        ),
+        log_size,
+    ),
+)

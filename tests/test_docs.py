@@ -78,7 +78,7 @@ def name_of(page: Path) -> str:
 
 
 def runnable(page: Path) -> bool:
-    return any(block.kind in ("python", "sql", "console") for block in blocks_of(page))
+    return any(block.kind in ("python", "sql") or block.words == ("console", "run") for block in blocks_of(page))
 
 
 RUNS = [
@@ -103,8 +103,9 @@ class Reader:
         printed: str | None = None
         at = 0
         for block in blocks_of(self.page):
-            if block.kind == "text" and printed is not None:
-                assert _plain(printed) == _plain(block.text), f"{name_of(self.page)}:{block.line} shows another output"
+            if printed and block.kind in ("text", ""):
+                shown = _plain(printed) if block.kind else _plain(printed)[-len(_plain(block.text)) :]  # the README shows the end
+                assert shown == _plain(block.text), f"{name_of(self.page)}:{block.line} shows another output"
                 printed = None
                 continue
             assert not printed, f"{name_of(self.page)}:{at} prints, and the page does not show it:\n{printed}"
@@ -125,7 +126,7 @@ class Reader:
             return self.python(block.text, where)
         if block.kind == "sql" and block.words[1:2] in ((), (self.kind,)):
             self.sql(block.text)
-        if block.kind == "console":
+        if block.words == ("console", "run"):
             self.console(block.text, where)
         return None
 
@@ -222,14 +223,11 @@ class _Wordless(ast.NodeTransformer):
     """Takes the words out of code: what a person reads may be said in another language."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Constant("") if isinstance(node.value, str) and not node.value.isascii() or self._is_said(node) else node
+        said = isinstance(node.value, str) and (" " in node.value or not node.value.isascii())
+        return ast.Constant("") if said else node
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         return ast.Constant("")
-
-    @staticmethod
-    def _is_said(node: ast.Constant) -> bool:
-        return isinstance(node.value, str) and " " in node.value
 
 
 def _shape(block: Block) -> Any:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 
-def open_access(database: str | URL | Engine | AsyncEngine) -> Access:
-    """The access for a URL or an engine. Nothing is connected yet.
+def open_access(database: str | URL | Engine | AsyncEngine, *, prepared: bool = True) -> Access:
+    """The access for a URL or an engine. Nothing is connected yet. `prepared` is PostgreSQL's prepared statements.
 
     Raises ConfigurationError for a database that is neither SQLite nor PostgreSQL and for SQLite in memory, and
     MissingExtraError where psycopg is not installed.
@@ -47,5 +47,5 @@ def open_access(database: str | URL | Engine | AsyncEngine) -> Access:
                 f'PostgreSQL needs psycopg: pip install "abreast[postgres]" ({error.name} is missing).'
             ) from None
         shared = engine if engine is not None and isinstance(database, Engine) and engine.driver == "psycopg" else None
-        return PostgresAccess(url, shared)
+        return PostgresAccess(url, shared, prepared=prepared)
     raise ConfigurationError(f"abreast works on SQLite and PostgreSQL, not on {backend}.")

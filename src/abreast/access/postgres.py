@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-
-
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -36,13 +34,17 @@ class PostgresAccess(Access):
 
     dialect: DialectName = "postgresql"
 
-    def __init__(self, url: URL, engine: Engine | None = None, *, size: int = 8, timeout: float = 10.0) -> None:
+    def __init__(
+        self, url: URL, engine: Engine | None = None, *, prepared: bool = True, size: int = 8, timeout: float = 10.0
+    ) -> None:
         query = {k: v for k, v in url.query.items() if k not in ("ssl", "prepared_statement_cache_size", "async_fallback")}
         if "ssl" in url.query:
             query.setdefault("sslmode", "require" if url.query["ssl"] in ("true", "True", "1") else str(url.query["ssl"]))
         self._url = url.set(drivername="postgresql+psycopg", query=query)
         self._own_engine = engine is None
-        self._engine = engine or sa.create_engine(self._url, pool_size=size, pool_timeout=timeout)
+        # psycopg prepares a statement that it sees again; an old transaction pooler loses those between two transactions.
+        self._connect: dict[str, Any] = {} if prepared else {"prepare_threshold": None}
+        self._engine = engine or sa.create_engine(self._url, pool_size=size, pool_timeout=timeout, connect_args=self._connect)
         self._size, self._timeout = size, timeout
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = WeakKeyDictionary()
 
@@ -105,9 +107,8 @@ class PostgresAccess(Access):
         for attempt in range(1, _ATTEMPTS + 1):
             pool = await self._pool()
             try:
-                async with pool.connection() as connection:
-                    async with connection.transaction() if transaction else contextlib.nullcontext():
-                        return await _adrive(work(), connection)
+                async with pool.connection() as connection, connection.transaction() if transaction else contextlib.nullcontext():
+                    return await _adrive(work(), connection)
             except (psycopg.Error, PoolTimeout) as error:
                 _raise_unless_transient(error, last=attempt == _ATTEMPTS)
                 with contextlib.suppress(psycopg.Error):
@@ -120,7 +121,12 @@ class PostgresAccess(Access):
         if pool is None:
             conninfo = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
             pool = AsyncConnectionPool(
-                conninfo, min_size=1, max_size=self._size, timeout=self._timeout, open=False, kwargs={"autocommit": True}
+                conninfo,
+                min_size=1,
+                max_size=self._size,
+                timeout=self._timeout,
+                open=False,
+                kwargs={"autocommit": True, **self._connect},
             )
             self._pools[loop] = pool
             await pool.open()

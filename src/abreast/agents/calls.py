@@ -27,8 +27,6 @@ def model_call(
     context: Any,
     config: RunnableConfig,
     workspaces_of: WorkspacesOf,
-    *,
-    remembers: bool,
 ) -> ModelCall:
     """What is known of the call that is about to be made.
 
@@ -40,11 +38,12 @@ def model_call(
     if mark is not None and not isinstance(mark, Mapping):
         raise MarkError(f"The state's {KEY} is {type(mark).__name__}, not a mark. Remove it from the state.")
     history = state.get("messages") or messages
-    before = reading.split(history, scope.input_ids if scope else None)
+    # A graph inside the run has messages of its own: the run's input is not among them.
+    before = reading.split(history, scope.input_ids if scope and not is_nested(config) else None)
     turn = Turn(
         run=scope.run if scope else reading.turn_key(history),
         settled_by_runner=scope is not None,
-        remembers=remembers,
+        remembers=has_checkpointer(config),
         earlier=before > 0,
         finished=reading.ends_finished(history[:before], state.get("structured_response")),
     )
@@ -64,6 +63,12 @@ def returned(prepared: Prepared, result: Sequence[BaseMessage], structured: Any,
     if scope is not None:
         scope.calls.append(ReturnedCall(ids, prepared.told, finished, wants, is_nested(config)))
     return next(iter(sorted(ids)), str(uuid.uuid4()))
+
+
+def has_checkpointer(config: RunnableConfig) -> bool:
+    """Whether the graph that makes this call keeps its state. LangGraph hands its saver down under this key only; the
+    execution info has a thread id without one too (tried on 1.2.24)."""
+    return config.get("configurable", {}).get("__pregel_checkpointer") is not None
 
 
 def is_nested(config: RunnableConfig) -> bool:

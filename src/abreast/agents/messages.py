@@ -45,7 +45,8 @@ def split(messages: Sequence[BaseMessage], input_ids: Collection[str] | None) ->
     """
     if input_ids is not None:
         found = [index for index, message in enumerate(messages) if message.id in input_ids]
-        return found[0] if found else len(messages)
+        if found or not input_ids:
+            return found[0] if found else len(messages)
     last = next((i for i in range(len(messages) - 1, -1, -1) if isinstance(messages[i], HumanMessage)), None)
     if last is None:
         return len(messages)

@@ -64,14 +64,12 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
                 "Put it last.",
                 stacklevel=2,
             )
-        info = request.runtime.execution_info
         return calls.model_call(
             request.messages,
             request.state,
             request.runtime.context,
             get_config(),
             self._workspaces_of,
-            remembers=info is not None and info.thread_id is not None,
         )
 
     def _request(self, request: ModelRequest[Any], prepared: Prepared) -> ModelRequest[Any]:

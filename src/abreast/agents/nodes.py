@@ -72,7 +72,6 @@ class Preparer:
             context,
             config,
             self._workspaces_of,
-            remembers=bool(config.get("configurable", {}).get("__pregel_checkpointer")) or _has_checkpointer(config),
         )
 
     def _prepared(self, state: Mapping[str, Any], config: RunnableConfig, prepared: Prepared) -> PreparedCall:
@@ -82,10 +81,3 @@ class Preparer:
             messages, system = place(messages, system, prepared.block.text, self._placement)  # type: ignore[arg-type]
             messages = [system, *messages] if system is not None else messages
         return PreparedCall(messages, prepared, self._access, self._teller, config)
-
-
-def _has_checkpointer(config: RunnableConfig) -> bool:
-    from langgraph.runtime import get_runtime
-
-    info = get_runtime().execution_info
-    return info is not None and info.thread_id is not None

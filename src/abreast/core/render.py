@@ -24,6 +24,9 @@ UNKNOWN_STATE = (
     "do not answer from earlier messages."
 )
 
+HISTORY = "*"
+"""Where `Wording.tools` keeps the history tool; no entity type has this name."""
+
 _BARE = re.compile(r"\w[\w.\-]{0,63}")
 # Controls, separators, invisible and direction-changing characters, lone surrogates.
 _UNSAFE = re.compile(
@@ -40,13 +43,13 @@ def count_bytes(text: str) -> int:
 @dataclass(frozen=True)
 class Wording:
     """What people call things, and what may not be shown: labels and redacted fields by entity type, workspace columns
-    that need not be repeated in every row, and the tools to point at."""
+    that need not be repeated in every row, and the tools to point at: the list tool by entity type, the history tool
+    under `HISTORY`."""
 
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     redacted: Mapping[str, frozenset[str]] = field(default_factory=dict)
     implied: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    list_tools: Mapping[str, str] = field(default_factory=dict)
-    history_tool: str | None = None
+    tools: Mapping[str, str] = field(default_factory=dict)
 
 
 def quoted(value: Any) -> str:
@@ -170,7 +173,7 @@ def _position(batch: Batch, number: int) -> Position:
 
 
 def _waiting(number: int, say: Wording) -> str:
-    tool = f" Look them up with {say.history_tool}." if say.history_tool else ""
+    tool = f" Look them up with {say.tools[HISTORY]}." if HISTORY in say.tools else ""
     return f"{number} more {'change is' if number == 1 else 'changes are'} not listed here; CURRENT holds what they led to.{tool}"
 
 
@@ -250,7 +253,7 @@ def _current(batches: Sequence[Batch], budget: Budget, say: Wording, count: Coun
         text, left_out = _workspace(batch, budget, say, room)
         lines.append(f"workspace {word(batch.workspace)}: {text}" if several else text)
         for name, number in left_out.items():
-            tool = f" Look them up with {say.list_tools[name]}." if name in say.list_tools else ""
+            tool = f" Look them up with {say.tools[name]}." if name in say.tools else ""
             notes.append(f"{number} more of {word(name)} {'is' if number == 1 else 'are'} not shown here.{tool}")
     return "\n".join(lines + notes)
 

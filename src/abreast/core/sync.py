@@ -313,8 +313,9 @@ class Sync:
         if place.cursor == place.start and start.mode in ("lower", "cursor"):
             expected.append(place.cursor_check)
         pruned = place.start < place.horizon
+        # No check number (0): somebody named a bare revision, and there is nothing to compare.
         restored = place.start > place.head or (
-            not pruned and place.start > 0 and any(check != place.start_check for check in expected)
+            not pruned and place.start > 0 and any(check and check != place.start_check for check in expected)
         )
         return pruned or restored, restored
 

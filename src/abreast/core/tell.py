@@ -200,9 +200,14 @@ class Teller:
         """Gives a new conversation its place at HEAD, before its first run."""
         if not self._sync.tables:
             return
-        missing = yield from read(lambda: self._sync.without_place(thread, workspaces))
-        if missing:
-            yield from write(lambda: self._sync.give_place(thread, missing))
+        try:
+            missing = yield from read(lambda: self._sync.without_place(thread, workspaces))
+            if missing:
+                yield from write(lambda: self._sync.give_place(thread, missing))
+        except UnavailableError:
+            if self._options.on_unavailable == "stop":
+                raise
+            log.warning("a new conversation could not be given its place; it gets one with its next run")
 
     def settle(self, thread: str, run: str, told: Mapping[str, Told]) -> Operation[None]:
         """Moves the conversation's places to what a successful run was told, in one transaction."""

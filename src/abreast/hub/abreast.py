@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from abreast.access import Attribute, Operation, aperform
 from abreast.core import install as installing
 from abreast.core.read import Page
-from abreast.core.render import count_bytes
+from abreast.core.render import HISTORY, count_bytes
 from abreast.core.sync import Loader
 from abreast.core.tell import Options
 from abreast.errors import ConfigurationError
@@ -64,7 +64,8 @@ class Abreast:
     `limit` is the number of changes told at once, a workspace; `budget` what CURRENT and CHANGES may take, in tokens as
     `count_tokens` counts them (default: UTF-8 bytes over 3). `placement` is where the text goes: `tail` (behind the
     question) or `system`. `refresh="run"` reads once a run instead of at every model call. `on_unavailable="warn"` lets a
-    run go on when the state cannot be read, and tells the model so. `schema` is where PostgreSQL keeps our tables.
+    run go on when the state cannot be read, and tells the model so. `schema` is where PostgreSQL keeps our tables;
+    `prepared_statements=False` is for a transaction pooler that does not keep them.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Abreast:
         refresh: Refresh = "call",
         on_unavailable: OnUnavailable = "stop",
         schema: str = "abreast",
+        prepared_statements: bool = True,
     ) -> None:
         for name, value, allowed in (
             ("placement", placement, ("tail", "system")),
@@ -92,7 +94,9 @@ class Abreast:
         if not schema.isidentifier():
             raise ConfigurationError(f"schema is a plain name, not {schema!r}.")
         options = Options(limit, budget or Budget(), count_tokens or count_bytes, refresh, on_unavailable)
-        self._core = Operations(database, workspaces=workspaces, schema=schema, placement=placement, options=options)
+        self._core = Operations(
+            database, workspaces=workspaces, schema=schema, placement=placement, options=options, prepared=prepared_statements
+        )
 
     # -- declarations --------------------------------------------------------------------------------------------
 
@@ -234,7 +238,7 @@ class Abreast:
         tables = [self._core.of(model) for model in models] or list(self._core.tracked.values())
         module = agents_module("tools")
         core = self._core
-        core.tool_names.update({t.entity_type: module.list_tool_name(t) for t in tables})
+        core.tool_names.update({t.entity_type: module.list_tool_name(t) for t in tables} | {HISTORY: module.HISTORY})
         return module.ReadTools(core.access, core.reader, core.workspaces_of).of(tables)  # type: ignore[no-any-return]
 
     async def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:

@@ -62,8 +62,9 @@ class Operations:
         schema: str,
         placement: Placement,
         options: Options,
+        prepared: bool,
     ) -> None:
-        self.access: Access = open_access(database)
+        self.access: Access = open_access(database, prepared=prepared)
         self.schema, self.placement, self.options = schema, placement, options
         self.tracked: dict[sa.Table, TrackedTable] = {}
         self.loaders: dict[str, Loader] = {}
@@ -103,7 +104,7 @@ class Operations:
             labels={t.entity_type: {f.name: f.label for f in t.fields if f.label} for t in from_tables},
             redacted={t.entity_type: frozenset(f.name for f in t.fields if f.redacted) for t in from_tables},
             implied={t.entity_type: frozenset({t.workspace_column} if t.workspace_column else ()) for t in from_tables},
-            list_tools=self.tool_names,
+            tools=self.tool_names,
         )
 
     def of(self, model: Any) -> TrackedTable:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from abreast.store.rows import ROWS_OF_A_TABLE, RowsRead, listed_sql, read_row
+from abreast.store.rows import ROWS_OF_A_TABLE, RowsRead, listed_sql, read_listed
 from abreast.store.schema import DialectName, own, quote, script
 from abreast.store.statement import Statement
 from abreast.store.tracked import TrackedTable
@@ -116,7 +116,7 @@ def read_batch(
     rows = {}
     for index, tracked in enumerate(tables):
         listed, count = parts[2 * index], parts[2 * index + 1]
-        got = tuple(read_row(tracked, raw, dialect, width) for raw in load(listed))
+        got = read_listed(tracked, load(listed), dialect, width)
         rows[tracked.entity_type] = RowsRead(got, max(0, (count or 0) - len(got)))
     return place, logged, rows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from abreast.store.values import (
     load,
     reference,
     row_sql,
-    row_values,
+    rows_values,
     typed_key,
     workspace_condition,
 )
@@ -58,9 +58,10 @@ def listed_sql(dialect: DialectName, tracked: TrackedTable) -> str:
     return f",\n       case when {same} then null else {listed} end, case when {same} then null else {count} end"
 
 
-def read_row(tracked: TrackedTable, raw: Any, dialect: DialectName, width: int) -> Row:
-    entity_id, values = row_values(tracked, raw, dialect, width)
-    return Row(tracked.entity_type, entity_id, values)
+def read_listed(tracked: TrackedTable, listed: Iterable[Any], dialect: DialectName, width: int) -> tuple[Row, ...]:
+    """The rows of a list that `row_sql` made, parsed."""
+    kind = tracked.entity_type
+    return tuple(Row(kind, entity_id, values) for entity_id, values in rows_values(tracked, listed, dialect, width))
 
 
 def exists_statement(dialect: DialectName, schema: str, tables: Sequence[TrackedTable], workspace: str) -> Statement:
@@ -116,7 +117,7 @@ def _behind(tracked: TrackedTable, key: Sequence[sa.Column[Any]], after: str) ->
 
 def read_rows(tracked: TrackedTable, rows: Sequence[Sequence[Any]], dialect: DialectName, width: int) -> tuple[Row, ...]:
     """The rows that a `rows_query` answered."""
-    return tuple(read_row(tracked, load(raw[0]), dialect, width) for raw in rows)
+    return read_listed(tracked, (load(raw[0]) for raw in rows), dialect, width)
 
 
 def existing_query(dialect: DialectName, tracked: TrackedTable, entity_ids: Sequence[str]) -> Query:

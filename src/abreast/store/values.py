@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -33,9 +33,15 @@ class _Number(str):
     __slots__ = ()
 
 
+_DECODER = json.JSONDecoder(parse_float=_Number)
+
+_AS_PARSED: frozenset[Kind] = frozenset({"text", "integer", "date"})
+"""Kinds whose strings and integers stand in JSON as they are read."""
+
+
 def load(text: str | None) -> Any:
     """Parsed JSON; numbers with a fraction keep their digits until `canonical` sees their kind."""
-    return None if text is None else json.loads(text, parse_float=_Number)
+    return None if text is None else _DECODER.decode(text)
 
 
 def canonical(field: Field, raw: Any) -> Any:
@@ -171,12 +177,22 @@ def shown(tracked: TrackedTable) -> tuple[Field, ...]:
     return tuple(f for f in tracked.fields if not f.redacted)
 
 
-def row_values(
-    tracked: TrackedTable, raw: Sequence[Sequence[Any]], dialect: DialectName, width: int
-) -> tuple[str, dict[str, Any]]:
-    """Entity id and JSON values of what `row_sql` selected."""
-    flat = [item for chunk in raw for item in chunk]
-    return flat[0], {f.name: canonical_row(f, value, dialect, width) for f, value in zip(shown(tracked), flat[1:], strict=True)}
+def rows_values(
+    tracked: TrackedTable, rows: Iterable[Sequence[Sequence[Any]]], dialect: DialectName, width: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Entity id and JSON values of each row that `row_sql` selected."""
+    fields = [(f.name, f, f.kind in _AS_PARSED) for f in shown(tracked)]
+    for raw in rows:
+        flat = raw[0] if len(raw) == 1 else [item for chunk in raw for item in chunk]
+        values = {}
+        # A batch reads thousands of values, and nearly all are what they should be: a call for each would cost more
+        # than the statement that fetched them.
+        for (name, f, as_parsed), value in zip(fields, flat[1:], strict=True):
+            if value is None or as_parsed and (type(value) is int or type(value) is str and len(value) <= width):
+                values[name] = value
+            else:
+                values[name] = canonical_row(f, value, dialect, width)
+        yield flat[0], values
 
 
 def workspace_condition(dialect: DialectName, tracked: TrackedTable) -> str:

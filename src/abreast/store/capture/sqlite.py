@@ -43,10 +43,8 @@ _GONE = """create table if not exists abreast_gone (
 
 _NAMES = ("version_insert", "version_update", "gone_delete", "gone_update", "insert", "replace", "update", "move", "delete")
 _COLUMNS = 'workspace, revision, op, entity_type, entity_id, fields, "values", actor_type, actor_id, thread, mutation'
-_WHO = (
-    "case when c.actor_type in ('user', 'agent', 'system') then c.actor_type else 'unknown' end,"
-    " nullif(c.actor_id, ''), nullif(c.thread, ''), nullif(c.mutation, '')"
-)
+_TYPES = " ".join(f"when '{actor}' then '{actor}'" for actor in ("user", "agent", "system"))  # IN would build a table each time
+_WHO = f"case c.actor_type {_TYPES} else 'unknown' end, nullif(c.actor_id, ''), nullif(c.thread, ''), nullif(c.mutation, '')"
 
 Refer = Callable[[str], str]
 """A column's name in, the SQL that reads it out."""
