@@ -43,6 +43,8 @@ class Databases:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._server: str | None = None
+        self.server_version: str | None = None
+        """The server's version, once it was needed."""
 
     def __enter__(self) -> Databases:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="abreast-bench-")))
@@ -71,7 +73,9 @@ class Databases:
         flush would be compared with something else."""
         if self._server is None:
             self._server = os.environ.get("ABREAST_TEST_POSTGRES") or self._start()
-            fsync, commits = self._administer("select current_setting('fsync'), current_setting('synchronous_commit')")
+            settings = ("fsync", "synchronous_commit", "server_version")
+            asked = ", ".join(f"current_setting('{name}')" for name in settings)
+            fsync, commits, self.server_version = self._administer(f"select {asked}")
             if (fsync, commits) != ("on", "on"):
                 raise RuntimeError(f"This server is not durable: fsync is {fsync}, synchronous_commit is {commits}.")
         return self._server

@@ -105,10 +105,10 @@ class Product:
 
 
 @contextmanager
-def product(database: Database, contents: Iterable[Any] = ()) -> Iterator[Product]:
-    """A product on a fresh database, filled with `contents`, with capture installed."""
+def product(database: Database, contents: Iterable[Any] = (), **options: Any) -> Iterator[Product]:
+    """A product on a fresh database, filled with `contents`, with capture installed; `options` are the hub's."""
     engine = database.engine()
-    hub = Abreast(database.url)
+    hub = Abreast(database.url, **options)
     hub.track(tracked, workspace="workspace_id", record={"move_in", "n"})
     try:
         metadata.create_all(engine)

@@ -24,13 +24,16 @@ ROWS, EVENTS = 200, 50
 # -- the bare statements -----------------------------------------------------------------------------------------------
 
 _ROW = "t.id, t.workspace_id, t.move_in, t.memo, t.rrn, t.n, t.version"
-_EVENT = 'x.revision, x.op, x.entity_type, x.entity_id, x.fields, x."values", x.actor_type, x.actor_id, x.thread, x.mutation, x.at'
+_EVENT = (
+    'x.revision, x.op, x.entity_type, x.entity_id, {json}(x.fields), {json}(x."values"), '
+    "x.actor_type, x.actor_id, x.thread, x.mutation, x.at"
+)
 
 _BARE = {
     "postgresql": f"""
         select w.head,
             (select json_agg(json_build_array({_ROW}) order by t.id) from tracked t where t.workspace_id = w.workspace),
-            (select json_agg(json_build_array({_EVENT}) order by x.revision) from (
+            (select json_agg(json_build_array({_EVENT.format(json="")}) order by x.revision) from (
                 select b.last - b.last_ord + e.ord as revision, e.*
                 from abreast.block b join abreast.event e on e.workspace = b.workspace and e.xact = b.xact
                     and e.ord <= b.last_ord and e.ord > b.last_ord - b.n
@@ -41,8 +44,9 @@ _BARE = {
         select w.head,
             (select json_group_array(json_array({_ROW})) from (
                 select * from tracked where workspace_id = w.workspace order by id) t),
-            (select json_group_array(json_array({_EVENT.replace("x.fields", "json(x.fields)").replace('x."values"', 'json(x."values")')}))
-                from (select * from abreast_event where workspace = w.workspace and revision > :after order by revision limit 50) x)
+            (select json_group_array(json_array({_EVENT.format(json="json")})) from (
+                select * from abreast_event where workspace = w.workspace and revision > :after
+                order by revision limit 50) x)
         from abreast_workspace w where w.workspace = :workspace""",
 }
 

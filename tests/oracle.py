@@ -106,7 +106,7 @@ def replay(logged: Iterable[ChangeEvent], state: dict[Entity, dict[str, Any]], w
             wrong.append(f"{said}: names fields {event.fields}")
         values = state.setdefault(entity, {})
         for name, (old, new) in event.values.items():
-            if event.op == "update" and (name not in event.fields or old == new):
+            if event.op == "update" and (name not in event.fields or json.dumps(old) == json.dumps(new)):
                 wrong.append(f"{said}: {name} has not changed")
             if event.op != "insert" and values.get(name) != old:
                 wrong.append(f"{said}: {name} was {values.get(name)!r}, not {old!r}")

@@ -8,8 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from abreast import RunContext
-from examples.movein.models import ChecklistItem, Plan
-from examples.movein.policy import REDACTED, read_plan
+
+from .models import ChecklistItem, Plan
+from .policy import REDACTED, read_plan
 
 NEXT = 3
 
@@ -35,7 +36,5 @@ def checklist(session: Session, workspace: str, context: RunContext) -> dict[str
     return {
         "open_items": count(False),
         "done_items": count(True),
-        "next": [
-            {"id": item.id, "title": item.title, "due_on": item.due_on} for item in session.scalars(waiting.limit(NEXT))
-        ],
+        "next": [{"id": item.id, "title": item.title, "due_on": item.due_on} for item in session.scalars(waiting.limit(NEXT))],
     }

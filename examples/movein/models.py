@@ -9,15 +9,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-STATUSES = ("preparing", "confirmed", "moved", "cancelled")
-
 
 class Base(DeclarativeBase):
     pass
 
 
 class Plan(Base):
-    """One household's move. `door_code` opens the new front door and is nobody's business but the household's."""
+    """One household's move. `status` is preparing, confirmed, moved or cancelled.
+
+    `door_code` opens the new front door and is nobody's business but the household's.
+    """
 
     __tablename__ = "plan"
     id: Mapped[str] = mapped_column(sa.String(40), primary_key=True)

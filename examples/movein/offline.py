@@ -20,7 +20,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from examples.movein.vocabulary import FIELDS, GONE, LISTS, NOT_SET, Field, ListOf, asks, list_of, say, subject
+from .vocabulary import FIELDS, LISTS, Field, ListOf, asks, list_of, say, subject
 
 _PAGE = 100
 _SHOWN = 5
@@ -83,7 +83,7 @@ class _Reading:
             return self._fields(fields)
         wanted = list_of(self.question)
         if wanted is not None:
-            return self._list(wanted, wanted.match)
+            return self._list(wanted)
         return self._item()
 
     # -- one field -----------------------------------------------------------------------------------------------
@@ -92,6 +92,8 @@ class _Reading:
         answers = []
         for field in fields:
             value = latest(field, self.messages)
+            if value is None and field.counts is not None:
+                return self._list(LISTS[field.counts])
             if value is None:
                 tool = self._tool("list", field.name)
                 if tool is not None and tool not in self.results:
@@ -102,16 +104,18 @@ class _Reading:
 
     # -- several rows --------------------------------------------------------------------------------------------
 
-    def _list(self, wanted: ListOf, match: Mapping[str, Any]) -> AIMessage:
+    def _list(self, wanted: ListOf) -> AIMessage:
         tool = self._tool("list", *wanted.fields)
         if tool is None:
             return self._said("cannot_see")
         if tool not in self.results:
-            return _call(tool, limit=_PAGE, **({"match": dict(match)} if match else {}))
+            return _call(tool, limit=_PAGE, **({"match": dict(wanted.match)} if wanted.match else {}))
         rows, more = _rows(self.results[tool])
         if rows is None:
             return self._said("tool_failed", reason=_reason(self.results[tool]))
-        named = [row for row in rows if wanted.row_is_meant(row, self.question)]
+        named = wanted.meant(rows, self.question)
+        if wanted.named_by and rows and not named and subject(self.question):
+            return self._said("list_none", number=len(rows) + more)
         shown = sorted(named or rows, key=wanted.order)
         lines = "; ".join(wanted.line(row, korean=self.korean) for row in shown[:_SHOWN])
         number = len(shown) + (0 if named else more)
@@ -130,7 +134,7 @@ class _Reading:
         if tool not in self.results:
             return _call(tool, limit=_PAGE)
         rows, _ = _rows(self.results[tool])
-        named = [row for row in rows or () if wanted.row_is_meant(row, self.question)]
+        named = wanted.meant(rows or [], self.question)
         if not named:
             return self._said("help")
         return AIMessage("; ".join(wanted.line(row, korean=self.korean) for row in named[:_SHOWN]) + ".")
@@ -164,7 +168,7 @@ class _Reading:
                 return str(tool["name"])
         return None
 
-    def _said(self, what: str, **values: Any) -> AIMessage:
+    def _said(self, what: str, /, **values: Any) -> AIMessage:
         return AIMessage(say(what, korean=self.korean, **values))
 
 
@@ -206,5 +210,3 @@ def _reason(result: Any) -> str:
 
 def _call(name: str, **arguments: Any) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": f"call_{uuid.uuid4().hex[:12]}"}])
-
-

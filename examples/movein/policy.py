@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abreast import Readable, RunContext
-from examples.movein.models import Contact
+
+from .models import Contact
 
 REDACTED = frozenset({"door_code"})
 """Never recorded in the log and never shown to a model: only that it changed is told."""

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 NOT_SET = "not set"
 GONE = "gone"
 
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name[3:] else name for name in _MONTHS)
 _DATE = re.compile(
     r"(?P<iso>\d{4}-\d\d-\d\d)"
@@ -20,12 +33,12 @@ _DATE = re.compile(
     r"|(?:(?P<y3>\d{4})년\s*)?(?P<m3>\d{1,2})월\s*(?P<d3>\d{1,2})일",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"(?P<number>\d[\d,]*)(?P<unit>\s?만)?")
-_TEXT = re.compile(r'"(?P<json>(?:[^"\\]|\\.)*)"|“(?P<quoted>[^”\n]*)”')
-_EMPTY = re.compile(r"null\b|not set\b|미정|정해지지 않")
+_NUMBER = re.compile(r"(?P<number>\d[\d,]{0,17})(?P<unit>\s?만)?")
+_TEXT = re.compile(r'"(?P<json>(?:[^"\\\n]|\\.)*)"|“(?P<quoted>[^”\n]*)”')
+_NO_VALUE = re.compile(r"null\b|not set\b|미정|정해지지 않")
 # What may stand between a name and its value: the rest of one clause, and nothing that looks like a value itself.
 _BETWEEN = r"[^\n,;?!.{}\[\]\d“”]{0,40}?"
-_BEFORE_TEXT = r"[\"')]*\s*(?:\([^)\n]{0,40}\))?[\"']*\s*(?:is now|is again|is|:|=|은|는|이|가)?\s*(?:now|이제)?\s*"
+_BEFORE_TEXT = r"(?:\)\"?)?\s*(?:\([^)\n]{0,40}\)\"?)?\s*(?:is now|is again|is|:|=|은|는|이|가)?\s*(?:now|이제)?\s*"
 
 _STATUS = {
     "preparing": ("preparing", "준비 중"),
@@ -37,7 +50,8 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Field:
-    """One thing that has one value. `words` name it in texts, `questions` are other ways to ask for it."""
+    """One thing that has one value. `words` name it in texts, `questions` are other ways to ask for it. `counts` is the
+    list whose rows it counts, if it is not a field of the plan."""
 
     name: str
     kind: Literal["date", "money", "number", "text", "status"]
@@ -45,7 +59,7 @@ class Field:
     korean: str
     words: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
-    of_plan: bool = True
+    counts: str | None = None
 
     @property
     def _names(self) -> str:
@@ -54,7 +68,7 @@ class Field:
 
     def is_asked(self, question: str) -> bool:
         """Whether a question names this field."""
-        names = [self._names] if self.of_plan else []
+        names = [self._names] if self.counts is None else []
         return any(re.search(pattern, question, re.IGNORECASE) for pattern in [*names, *self.questions])
 
     def mentions(self, text: str) -> Iterator[tuple[int, str]]:
@@ -62,12 +76,15 @@ class Field:
         between = _BEFORE_TEXT if self.kind == "text" else _BETWEEN
         for named in re.finditer(self._names, text, re.IGNORECASE):
             rest = text[named.end() : named.end() + 600]
-            for pattern in (self._values, _EMPTY):
+            if rest.startswith('"') and text[: named.start()].endswith('"'):
+                rest = rest[1:]  # the name's own closing mark opens no value
+            for pattern in (self._values, _NO_VALUE):
                 found = re.match(rf"({between})(?:{pattern.pattern})", rest, pattern.flags)
-                if found:
-                    yield named.start(), NOT_SET if pattern is _EMPTY else self._value(found)
+                value = NOT_SET if found and pattern is _NO_VALUE else self._value(found) if found else None
+                if value is not None:
+                    yield named.start(), value
                     break
-        if self.of_plan:
+        if self.counts is None:
             for gone in re.finditer(r'\bplan\b[^\n,;.:]{0,60}\bdeleted\b|"plan"\s*:\s*null|(?:계획|플랜)이? 삭제', text):
                 yield gone.start(), GONE
 
@@ -79,7 +96,9 @@ class Field:
         if self.kind == "number":
             return f"{_topic(name)} {value}개입니다." if korean else f"{name[0].upper()}{name[1:]}: {value}."
         shown = self._shown(value, korean)
-        return f"{_topic(name)} {shown}입니다." if korean else f"Your {name} is {shown}."
+        if korean:
+            return f"{_topic(name)} {shown}입니다."
+        return f"{'The' if self.kind == 'status' else 'Your'} {name} is {shown}."
 
     @property
     def _values(self) -> re.Pattern[str]:
@@ -88,13 +107,12 @@ class Field:
             return re.compile(f"(?P<word>{'|'.join(words)})", re.IGNORECASE)
         return {"date": _DATE, "money": _NUMBER, "number": _NUMBER, "text": _TEXT}[self.kind]
 
-    def _value(self, found: re.Match[str]) -> str:
+    def _value(self, found: re.Match[str]) -> str | None:
         got = found.groupdict()
         if self.kind == "date":
             return _iso(got)
         if self.kind == "status":
-            word = got["word"].lower()
-            return next(code for code, words in _STATUS.items() if word in (code, *words))
+            return read_status(got["word"]) or got["word"]
         if self.kind == "text":
             if got["quoted"] is not None:
                 return str(got["quoted"])
@@ -119,7 +137,14 @@ FIELDS = (
         "move-in date",
         "입주일",
         ("move in date", "moving date", "moving day", "이사일", "이삿날", "이사 날짜", "입주 날짜"),
-        (r"\bwhen\b.*\bmov(?:e|ing)\b", r"\bmove[- ]in\b.*\bwhen\b", r"언제.*(?:입주|이사)", r"(?:입주|이사).*언제", r"며칠.*(?:입주|이사)"),
+        (
+            r"\bdate\b|날짜",
+            r"\bwhen\b.*\bmov(?:e|ing)\b",
+            r"\bmove[- ]in\b.*\bwhen\b",
+            r"언제.*(?:입주|이사)",
+            r"(?:입주|이사).*언제",
+            r"며칠.*(?:입주|이사)",
+        ),
     ),
     Field("budget", "money", "budget", "예산", (), (r"how much (?:money|can|may)",)),
     Field("status", "status", "status", "상태", (), (r"진행 상황",)),
@@ -133,8 +158,24 @@ FIELDS = (
         (r"(?<!old )(?<!current )\baddress\b", r"(?<!지금 )(?<!이전 )(?<!현재 )주소", r"\bwhere\b.*\bmov", r"어디로"),
     ),
     Field("door_code", "text", "door code", "현관 비밀번호", ("비밀번호", "도어록"), (r"\bdoor\b.*\bcode\b",)),
-    Field("open_items", "number", "things left", "남은 할 일", (), (r"how many.*\b(?:left|open|remain|to do)", r"(?:남은|남았).*(?:몇|개수)", r"몇.*(?:남|해야)"), of_plan=False),
-    Field("done_items", "number", "things done", "끝난 일", (), (r"how many.*\b(?:done|finished)", r"(?:끝|완료|한 일).*(?:몇|개수)", r"몇.*(?:끝|완료|했)"), of_plan=False),
+    Field(
+        "open_items",
+        "number",
+        "things left",
+        "남은 할 일",
+        (),
+        (r"how many.*\b(?:left|open|remain|to do)", r"(?:남은|남았).*(?:몇|개수)", r"몇.*(?:남|해야)"),
+        counts="open",
+    ),
+    Field(
+        "done_items",
+        "number",
+        "things done",
+        "끝난 일",
+        (),
+        (r"how many.*\b(?:done|finished)", r"(?:끝|완료|한 일).*(?:몇|개수)", r"몇.*(?:끝|완료|했)"),
+        counts="done",
+    ),
 )
 
 
@@ -148,11 +189,16 @@ class ListOf:
     named_by: tuple[str, ...]
     match: Mapping[str, Any] = field(default_factory=dict)
 
-    def row_is_meant(self, row: Mapping[str, Any], question: str) -> bool:
-        """Whether the question names this row."""
+    def meant(self, rows: Sequence[Mapping[str, Any]], question: str) -> list[Mapping[str, Any]]:
+        """The rows that share most words with the question; none, if it names none of them."""
         asked = subject(question)
-        text = " ".join(str(row.get(name) or "") for name in self.named_by).lower()
-        return any(stem in text for stem in asked)
+
+        def shared(row: Mapping[str, Any]) -> int:
+            text = " ".join(str(row.get(name) or "") for name in self.named_by).lower()
+            return sum(stem in text for stem in asked)
+
+        most = max(map(shared, rows), default=0)
+        return [row for row in rows if most and shared(row) == most]
 
     def order(self, row: Mapping[str, Any]) -> tuple[str, str]:
         """Rows by their day, then by their id."""
@@ -171,6 +217,12 @@ class ListOf:
 
 
 LISTS = {
+    "contacts": ListOf(
+        ("name", "role", "phone"),
+        "list_contacts",
+        (r"\bcontacts?\b|\bphone\b|\bnumber\b|\bcall\b|\bwho is\b", r"연락처|전화|번호|누구"),
+        ("name", "role"),
+    ),
     "done": ListOf(
         ("title", "due_on", "done"),
         "list_done",
@@ -188,12 +240,6 @@ LISTS = {
         (),
         {"done": False},
     ),
-    "contacts": ListOf(
-        ("name", "role", "phone"),
-        "list_contacts",
-        (r"\bcontacts?\b|\bphone\b|\bnumber\b|\bcall\b|\bwho is\b", r"연락처|전화|번호|누구"),
-        ("name", "role"),
-    ),
     "items": ListOf(("title", "due_on", "done"), "list_open", (), ("title",)),
 }
 
@@ -207,8 +253,14 @@ def list_of(question: str) -> ListOf | None:
 
 
 _INTENTS = {
-    "who_changed": (r"\bwho\b.*\b(?:changed?|moved it|edited)\b|\bwhen was\b.*\bchanged\b", r"누가.*(?:바꿨|바꾼|변경|고쳤|수정)|언제.*(?:바뀌|바꿨|변경)|변경 ?(?:이력|내역)"),
-    "to_change": (r"^(?:please |can you |could you )?(?:change|set|update|move|mark|delete|add)\b", r"바꿔|변경해|고쳐|수정해|추가해|삭제해|지워"),
+    "who_changed": (
+        r"\bwho\b.*\b(?:changed?|moved it|edited)\b|\bwhen was\b.*\bchanged\b",
+        r"누가.*(?:바꿨|바꾼|변경|고쳤|수정)|언제(?!로).*(?:바뀌|바꿨|변경)|변경 ?(?:이력|내역)",
+    ),
+    "to_change": (
+        r"^(?:please |can you |could you )?(?:change|set|update|move(?![- ]in)|mark|delete|add)\b",
+        r"바꿔|변경해|고쳐|수정해|추가해|삭제해|지워",
+    ),
 }
 
 
@@ -217,21 +269,26 @@ def asks(intent: str, question: str) -> bool:
     return any(re.search(pattern, question.strip(), re.IGNORECASE) for pattern in _INTENTS[intent])
 
 
-_SMALL = frozenset(
-    "the and for has have had was were are is did does done been with that this from what when where which who how much many my our your "
-    "you can could would should please tell show about already yet not number phone call contact contacts list".split()
+# Words that every question has, so that they say nothing about what it is about.
+_EMPTY_WORDS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        the and for has have had was were are is did does done been with that this from what when where which who how much
+        many my our your you can could would should please tell show about already yet not number phone call contact contacts
+        list 뭐야 뭐가 무엇 언제 어디 누가 누구 얼마 알려줘 보여줘 있어 했어 됐어 되었 연락처 전화 번호 전화번호 우리 이사
+        """,
+    )
 )
-_SMALL_KO = frozenset("뭐야 뭐가 무엇 언제 어디 누가 누구 얼마 알려줘 보여줘 있어 했어 됐어 되었 연락처 전화 번호 전화번호 우리 이사".split())
 
 
 def subject(question: str) -> list[str]:
     """The beginnings of the words that a question is about, without what every question has."""
     stems = []
     for found in re.findall(r"[a-z]{3,}|[가-힣]{2,}", question.lower()):
-        if found in _SMALL or found in _SMALL_KO:
-            continue
-        stems.append(found[:5] if found.isascii() else found[:2])
-    return [stem for stem in stems if stem not in _SMALL_KO]
+        if found not in _EMPTY_WORDS:
+            stems.append(found[:4] if found.isascii() else found[:2])
+    return [stem for stem in stems if stem not in _EMPTY_WORDS]
 
 
 _SENTENCES = {
@@ -241,6 +298,7 @@ _SENTENCES = {
     "list_open": ("Things left: {number}.", "남은 할 일은 {number}개입니다."),
     "list_done": ("Things done: {number}.", "끝난 일은 {number}개입니다."),
     "list_contacts": ("Contacts: {number}.", "연락처는 {number}개입니다."),
+    "list_none": ("None of the {number} that I see fits.", "제가 볼 수 있는 {number}개 가운데 맞는 것이 없습니다."),
     "and_more": (", and {number} more.", " 외 {number}개."),
     "cannot_see": ("I have no tool that shows me that.", "그것을 볼 수 있는 도구가 없습니다."),
     "cannot_change": (
@@ -248,18 +306,21 @@ _SENTENCES = {
         "저는 읽기만 합니다. 화면(/edit)이나 다른 프로그램(/sql)에서 바꾼 뒤 다시 물어보세요.",
     ),
     "tool_failed": ("The tool answered with an error: {reason}", "도구가 오류로 답했습니다: {reason}"),
-    "changed": ("{what} of {of} was last changed by {who}, at {at} UTC.", "{of}의 {what}: 마지막으로 {who}, {at} UTC에 바꿨습니다."),
+    "changed": (
+        "{what} of {of} was last changed by {who}, at {at} UTC.",
+        "{of}의 {what}: 마지막으로 {who}, {at} UTC에 바꿨습니다.",
+    ),
     "nothing_changed": ("I find no such change in the history.", "그런 변경은 기록에 없습니다."),
     "help": (
-        "I am a small offline reader, not a real model. Ask me for the move-in date, budget, status, addresses, what is left or "
+        "I am a small offline model, not a real one. Ask me for the move-in date, budget, status, addresses, what is left or "
         "done, contacts, one thing to do by its name, or who changed what.",
-        "저는 진짜 모델이 아니라 작은 오프라인 독해기입니다. 입주일, 예산, 상태, 주소, 남은 일과 끝난 일, 연락처, 할 일 하나의 이름, "
-        "누가 무엇을 바꿨는지 물어보세요.",
+        "저는 진짜 언어 모델이 아니라 작은 오프라인 모델입니다. 입주일, 예산, 상태, 주소, 남은 일과 끝난 일, 연락처, 할 일 "
+        "하나의 이름, 누가 무엇을 바꿨는지 물어보세요.",
     ),
 }
 
 
-def say(what: str, *, korean: bool, **values: Any) -> str:
+def say(what: str, /, *, korean: bool, **values: Any) -> str:
     """One of the model's sentences."""
     return _SENTENCES[what][int(korean)].format(**values)
 
@@ -280,27 +341,34 @@ def written_money(amount: int, *, korean: bool) -> str:
 
 
 def read_date(text: str) -> str | None:
-    """The date that a text begins with, as ISO 8601 (`--09-28` where it names no year); None if it is none."""
-    found = _DATE.match(text.strip())
-    if found is None or found.end() != len(text.strip()):
-        return None
-    try:
-        iso = _iso(found.groupdict())
-        dt.date.fromisoformat(iso if not iso.startswith("--") else f"2024{iso[1:]}")
-    except ValueError:
-        return None
-    return iso
+    """The date that a text is, as ISO 8601 (`--09-28` where it names no year); None if it is none."""
+    found = _DATE.fullmatch(text.strip())
+    return _iso(found.groupdict()) if found else None
 
 
-def _iso(got: Mapping[str, str | None]) -> str:
-    if got["iso"]:
-        return got["iso"]
+def read_status(text: str) -> str | None:
+    """The status that a word in either language means; None if it is none."""
+    return next((code for code, words in _STATUS.items() if text.lower() in (code, *words)), None)
+
+
+def statuses(*, korean: bool) -> str:
+    """All statuses, for a sentence."""
+    return ", ".join(words[int(korean)] for words in _STATUS.values())
+
+
+def _iso(got: Mapping[str, str | None]) -> str | None:
+    """ISO 8601 from the groups of _DATE; None for a day that no calendar has."""
+    iso = got["iso"] or ""
     for number in "123":
         month, day, year = got[f"m{number}"], got[f"d{number}"], got[f"y{number}"]
         if month and day:
             named = next((i for i, name in enumerate(_MONTHS, 1) if name[:3].lower() == month[:3].lower()), None)
-            return f"{year or '-'}-{named or int(month):02d}-{int(day):02d}"
-    raise ValueError(got)
+            iso = f"{year or '-'}-{named or int(month):02d}-{int(day):02d}"
+    try:
+        dt.date.fromisoformat(iso if not iso.startswith("--") else f"2024{iso[1:]}")
+    except ValueError:
+        return None
+    return iso
 
 
 def _topic(name: str) -> str:

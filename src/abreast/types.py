@@ -88,7 +88,8 @@ class Row:
 class Told:
     """One workspace's entry of a conversation's mark: the run that was told, from where, to where.
 
-    `from_check` and `to_check` are the log's check numbers at those revisions (0 at revision 0).
+    `from_check` and `to_check` are the log's check numbers at those revisions (0 at revision 0). `outdated` and `gap`:
+    the notices of these names stood there too.
     """
 
     run: str
@@ -96,6 +97,8 @@ class Told:
     to_revision: int
     from_check: int = 0
     to_check: int = 0
+    outdated: bool = False
+    gap: bool = False
 
 
 @dataclass(frozen=True, slots=True)

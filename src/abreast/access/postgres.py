@@ -44,6 +44,7 @@ class PostgresAccess(Access):
         self._own_engine = engine is None
         # psycopg prepares a statement that it sees again; an old transaction pooler loses those between two transactions.
         self._connect: dict[str, Any] = {} if prepared else {"prepare_threshold": None}
+        timeout = float(str(query.get("connect_timeout", timeout)))
         self._engine = engine or sa.create_engine(self._url, pool_size=size, pool_timeout=timeout, connect_args=self._connect)
         self._size, self._timeout = size, timeout
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = WeakKeyDictionary()
@@ -119,14 +120,14 @@ class PostgresAccess(Access):
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            conninfo = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+            # Not the URL as text: libpq does not read a space as SQLAlchemy writes it there.
+            _, arguments = self._engine.dialect.create_connect_args(self._url)
             pool = AsyncConnectionPool(
-                conninfo,
                 min_size=1,
                 max_size=self._size,
                 timeout=self._timeout,
                 open=False,
-                kwargs={"autocommit": True, **self._connect},
+                kwargs={"autocommit": True, **arguments, **self._connect},
             )
             self._pools[loop] = pool
             await pool.open()
@@ -147,7 +148,7 @@ async def _adrive(flow: Flow[T], connection: psycopg.AsyncConnection[Any]) -> T:
                 raise TypeError("this flow needs a snapshot")
             try:
                 cursor = await connection.execute(pyformat(wanted.text), wanted.parameters or None)
-                answer = await cursor.fetchall() if cursor.description else []
+                answer = await cursor.fetchall() if _has_rows(cursor) else []
             except Exception as error:
                 wanted = flow.throw(error)
             else:
@@ -155,6 +156,11 @@ async def _adrive(flow: Flow[T], connection: psycopg.AsyncConnection[Any]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
+
+
+def _has_rows(cursor: psycopg.AsyncCursor[Any]) -> bool:
+    """Whether the statement returns rows at all. `cursor.description` would describe every column to say so."""
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
 def _raise_unless_transient(error: BaseException, *, last: bool) -> None:
@@ -173,5 +179,6 @@ def _raise_unless_transient(error: BaseException, *, last: bool) -> None:
     )
     if not passing:
         raise error
-    if last:
+    # Who waited in vain for a connection has waited long enough.
+    if last or isinstance(error, PoolTimeout | sa.exc.TimeoutError):
         raise UnavailableError(_GONE) from error

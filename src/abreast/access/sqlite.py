@@ -32,7 +32,8 @@ class SQLiteAccess(Access):
     dialect: DialectName = "sqlite"
 
     def __init__(self, url: URL, *, readers: int = 4, timeout: float = 10.0) -> None:
-        self._url, self._timeout = url, timeout
+        self._url, self._timeout = url, float(str(url.query.get("timeout", timeout)))
+        self._file: tuple[int, int] | None = None
         self._local = threading.local()
         self._opened: list[tuple[sqlite3.Connection, sa.Engine]] = []
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="abreast-read")
@@ -85,21 +86,43 @@ class SQLiteAccess(Access):
 
     def _connection(self) -> tuple[sqlite3.Connection, sa.Engine]:
         found: tuple[sqlite3.Connection, sa.Engine] | None = getattr(self._local, "connection", None)
+        file = self._same_file()
+        if found is not None and file != self._local.file:
+            found[1].dispose()
+            found[0].close()
+            self._opened.remove(found)
+            found = None
         if found is None:
             raw = self._open()
+            self._local.file = self._same_file()
             raw.execute("pragma query_only = on")
             found = (raw, sa.create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool))
             self._local.connection = found
             self._opened.append(found)
         return found
 
+    def _same_file(self) -> tuple[int, int] | None:
+        """Which file stands at the path now. An open connection would go on with one that was moved away or replaced by
+        a restore, and a new one would make an empty file in its place. Raises UnavailableError if it is gone."""
+        try:
+            found = os.stat(str(self._url.database))
+        except FileNotFoundError:
+            if self._file is not None:
+                raise UnavailableError(f"The SQLite file {os.path.basename(str(self._url.database))} is gone.") from None
+        else:
+            self._file = (found.st_dev, found.st_ino)
+        return self._file
+
     def _open(self) -> sqlite3.Connection:
         # Opening with mode=rw would miss a database that install has yet to make; a missing folder is said plainly.
         path = str(self._url.database)
         try:
-            return sqlite3.connect(
+            raw = sqlite3.connect(
                 path, timeout=self._timeout, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")
             )
+            # SQLite takes any bytes for text; one row that is not UTF-8 must not keep a workspace from being read.
+            raw.text_factory = lambda text: text.decode(errors="replace")
+            return raw
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"The SQLite file {os.path.basename(path)} cannot be opened: {error}.") from error
 
@@ -118,6 +141,7 @@ class SQLiteAccess(Access):
 
     def _write_all(self) -> None:
         raw: sqlite3.Connection | None = None
+        file: tuple[int, int] | None = None
         while (job := self._jobs.get()) is not None:
             group = [job]
             stop = False
@@ -131,7 +155,11 @@ class SQLiteAccess(Access):
                     break
                 group.append(more)
             try:
+                if raw is not None and file != self._same_file():
+                    raw.close()
+                    raw = None
                 raw = raw or self._open()
+                file = self._same_file()
                 self._commit_group(raw, group)
             except BaseException as error:
                 _fail(group, _translate(error))

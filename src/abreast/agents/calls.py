@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -45,7 +46,8 @@ def model_call(
         settled_by_runner=scope is not None,
         remembers=has_checkpointer(config),
         earlier=before > 0,
-        finished=reading.ends_finished(history[:before], state.get("structured_response")),
+        finished=reading.ends_answered(history[:before]),
+        tool_result=reading.answered_call(history[:before]) is not None,
     )
     workspaces = tuple(dict.fromkeys(workspaces_of(context)))
     if not workspaces:
@@ -53,16 +55,42 @@ def model_call(
     return ModelCall(thread, workspaces, context, mark, turn)
 
 
-def returned(prepared: Prepared, result: Sequence[BaseMessage], structured: Any, config: RunnableConfig) -> str:
-    """Notes in the run's scope that the call returned, and names it for the delivery note."""
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call that returned: what is noted of it, by which name, and the mark that goes into the answer's checkpoint."""
+
+    prepared: Prepared
+    name: str
+    mark: Mapping[str, Any]
+
+
+def returned(
+    prepared: Prepared,
+    result: Sequence[BaseMessage],
+    config: RunnableConfig,
+    *,
+    structured: Any = None,
+    direct: Collection[str] | None = None,
+) -> Returned:
+    """Notes in the run's scope that the call returned.
+
+    `direct` names the tools whose result is the answer; None where the graph is hand-made and nobody can say. Then any
+    result may be, if a runner decides about success.
+    """
     ids = frozenset(message.id for message in result if message.id)
     answers = [message for message in result if isinstance(message, AIMessage)]
-    wants = frozenset(call["id"] or "" for message in answers for call in message.tool_calls)
-    finished = structured is not None or bool(answers) and reading.is_answer(answers[-1])
+    wanted = {call["id"] or "": call["name"] for message in answers for call in message.tool_calls}
     scope = _scope(prepared.call.thread)
+    by_tool = bool(wanted) and (
+        structured is not None or (scope is not None if direct is None else all(name in direct for name in wanted.values()))
+    )
     if scope is not None:
-        scope.calls.append(ReturnedCall(ids, prepared.told, finished, wants, is_nested(config)))
-    return next(iter(sorted(ids)), str(uuid.uuid4()))
+        finished = structured is not None or (bool(answers) and reading.is_answer(answers[-1]))
+        asked = frozenset(wanted if by_tool else ())
+        scope.calls.append(ReturnedCall(ids, prepared.told, finished, asked, is_nested(config)))
+    # A sub-agent's history proves nothing about what this conversation has dealt with.
+    noted = replace(prepared, confirm={}) if is_nested(config) else prepared
+    return Returned(noted, next(iter(sorted(ids)), str(uuid.uuid4())), prepared.mark(by_tool=by_tool))
 
 
 def has_checkpointer(config: RunnableConfig) -> bool:

@@ -60,15 +60,17 @@ def turn_key(messages: Sequence[BaseMessage]) -> str:
     return next((f"turn:{m.id}" for m in reversed(messages) if isinstance(m, HumanMessage) and m.id), "turn:")
 
 
-def ends_finished(messages: Sequence[BaseMessage], structured: Any = None) -> bool:
-    """Whether these messages end in a finished answer: text from the model, or a structured answer."""
-    if not messages:
-        return False
-    last = messages[-1]
-    if isinstance(last, AIMessage):
-        return is_answer(last)
-    # A structured answer by tool ends in that tool's message, which names the schema.
-    return isinstance(last, ToolMessage) and structured is not None and last.name in _names(structured)
+def ends_answered(messages: Sequence[BaseMessage]) -> bool:
+    """Whether these messages end in an answer of the model."""
+    return bool(messages) and isinstance(messages[-1], AIMessage) and is_answer(messages[-1])
+
+
+def answered_call(messages: Sequence[BaseMessage]) -> str | None:
+    """The id of the tool call whose result ends these messages, if it did not fail and is not empty: a tool that returns
+    directly, or the schema of a structured answer. Whether it is the answer, only who asked for it knows."""
+    last = messages[-1] if messages else None
+    good = isinstance(last, ToolMessage) and last.status != "error" and has_content(last.content)
+    return last.tool_call_id if good and isinstance(last, ToolMessage) else None
 
 
 def is_answer(message: AIMessage) -> bool:
@@ -90,11 +92,3 @@ def has_content(content: str | list[Any]) -> bool:
             if kind != "text" or str(part.get("text", "")).strip():
                 return True
     return False
-
-
-def _names(structured: Any) -> set[str]:
-    names = {type(structured).__name__}
-    if isinstance(structured, dict):
-        names.add(str(structured.get("title", "")))
-        names |= {"response_format"}
-    return names

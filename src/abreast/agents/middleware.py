@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain_core.tools import BaseTool
 from langgraph.config import get_config
 from langgraph.types import Command
 
 from abreast.access import Access, aperform, perform
 from abreast.agents import calls
-from abreast.agents.calls import WorkspacesOf
+from abreast.agents.calls import Returned, WorkspacesOf
 from abreast.agents.messages import place
 from abreast.agents.state import KEY, AgentSyncState
 from abreast.core.tell import ModelCall, Prepared, Teller
@@ -45,16 +45,18 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         prepared = perform(self._access, self._teller.prepare(self._call(request, handler)))
         response = handler(self._request(request, prepared))
-        perform(self._access, self._teller.returned(*self._returned(prepared, response)))
-        return self._response(prepared, response)
+        returned = self._returned(prepared, request, response)
+        perform(self._access, self._teller.returned(returned.prepared, returned.name))
+        return self._response(returned, response)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         prepared = await aperform(self._access, self._teller.prepare(self._call(request, handler)))
         response = await handler(self._request(request, prepared))
-        await aperform(self._access, self._teller.returned(*self._returned(prepared, response)))
-        return self._response(prepared, response)
+        returned = self._returned(prepared, request, response)
+        await aperform(self._access, self._teller.returned(returned.prepared, returned.name))
+        return self._response(returned, response)
 
     def _call(self, request: ModelRequest[Any], handler: Any) -> ModelCall:
         if not self._warned and getattr(handler, "__name__", "") == "inner_handler":
@@ -78,14 +80,12 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
         messages, system = place(request.messages, request.system_message, prepared.block.text, self._placement)
         return request.override(messages=messages, system_message=system)
 
-    def _returned(self, prepared: Prepared, response: ModelResponse[Any]) -> tuple[Prepared, str]:
-        config = get_config()
-        name = calls.returned(prepared, response.result, response.structured_response, config)
-        # A sub-agent's history proves nothing about what this conversation has dealt with.
-        return (replace(prepared, confirm={}) if calls.is_nested(config) else prepared), name
+    def _returned(self, prepared: Prepared, request: ModelRequest[Any], response: ModelResponse[Any]) -> Returned:
+        direct = {tool.name for tool in request.tools if isinstance(tool, BaseTool) and tool.return_direct}
+        return calls.returned(prepared, response.result, get_config(), structured=response.structured_response, direct=direct)
 
     @staticmethod
-    def _response(prepared: Prepared, response: ModelResponse[Any]) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        if not prepared.mark:
+    def _response(returned: Returned, response: ModelResponse[Any]) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+        if not returned.mark:
             return response
-        return ExtendedModelResponse(model_response=response, command=Command(update={KEY: prepared.mark}))
+        return ExtendedModelResponse(model_response=response, command=Command(update={KEY: returned.mark}))

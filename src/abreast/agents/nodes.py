@@ -9,9 +9,9 @@ from typing import Any
 from langchain_core.messages import AnyMessage, BaseMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 
-from abreast.access import Access, Operation, aperform, perform
+from abreast.access import Access, aperform, perform
 from abreast.agents import calls
-from abreast.agents.calls import WorkspacesOf
+from abreast.agents.calls import Returned, WorkspacesOf
 from abreast.agents.messages import place
 from abreast.agents.state import KEY
 from abreast.core.tell import Prepared, Teller
@@ -31,19 +31,22 @@ class PreparedCall:
 
     def answered(self, answer: BaseMessage) -> dict[str, Any]:
         """The node's update: the answer, and the mark beside it. Notes what the request told (blocking)."""
-        perform(self._access, self._note(answer))
-        return self._update(answer)
+        returned = self._returned(answer)
+        perform(self._access, self._teller.returned(returned.prepared, returned.name))
+        return self._update(answer, returned)
 
     async def aanswered(self, answer: BaseMessage) -> dict[str, Any]:
         """`answered`, for an asynchronous node."""
-        await aperform(self._access, self._note(answer))
-        return self._update(answer)
+        returned = self._returned(answer)
+        await aperform(self._access, self._teller.returned(returned.prepared, returned.name))
+        return self._update(answer, returned)
 
-    def _note(self, answer: BaseMessage) -> Operation[None]:
-        return self._teller.returned(self.prepared, calls.returned(self.prepared, [answer], None, self._config))
+    def _returned(self, answer: BaseMessage) -> Returned:
+        return calls.returned(self.prepared, [answer], self._config)
 
-    def _update(self, answer: BaseMessage) -> dict[str, Any]:
-        return {"messages": [answer], KEY: self.prepared.mark}
+    @staticmethod
+    def _update(answer: BaseMessage, returned: Returned) -> dict[str, Any]:
+        return {"messages": [answer], KEY: returned.mark}
 
 
 class Preparer:

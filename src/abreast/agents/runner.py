@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
@@ -132,20 +132,20 @@ class Runner:
         if snapshot is not None and snapshot.interrupts:
             interrupts = tuple(snapshot.interrupts)
         messages = _messages(values)
-        last = messages[-1] if messages else None
-        structured = values.get("structured_response")
         ending = Ending(
             paused=bool(interrupts) or bool(snapshot is not None and snapshot.next),
-            answered=structured is not None or isinstance(last, AIMessage) and reading.is_answer(last),
-            answered_call=last.tool_call_id if isinstance(last, ToolMessage) and last.status != "error" else None,
+            answered=reading.ends_answered(messages),
+            answered_call=reading.answered_call(messages),
             message_ids={message.id for message in messages if message.id},
             mark=snapshot.values.get(KEY) if snapshot is not None and isinstance(snapshot.values, Mapping) else values.get(KEY),
         )
         told, reason = moved(begun.scope.calls, ending, begun.scope.run)
-        result = RunResult(begun.scope.run, begun.scope.thread, "succeeded", values, reason=reason, interrupts=interrupts)
+        shown = {key: value for key, value in values.items() if key != KEY}  # a hand-made graph puts it out
+        result = RunResult(begun.scope.run, begun.scope.thread, "succeeded", shown, reason=reason, interrupts=interrupts)
         if ending.paused:
             return replace(result, status="awaiting_approval"), {}
-        if not ending.answered and not (ending.answered_call and reading.has_content(last.content if last else "")):
+        by_tool = ending.answered_call is not None and (reason is None or values.get("structured_response") is not None)
+        if not ending.answered and not by_tool:
             return replace(result, status="failed", reason="the run ended with an empty answer"), {}
         return result, told
 
@@ -192,6 +192,9 @@ def _input(given: Any) -> tuple[Any, frozenset[str]]:
         given = {"messages": [given]}
     elif isinstance(given, list):
         given = {"messages": given}
+    if isinstance(given, Mapping) and KEY in given:
+        # The mark is the history's own. A hand-made graph would take one from its input; an agent does not.
+        given = {key: value for key, value in given.items() if key != KEY}
     if not isinstance(given, Mapping) or "messages" not in given:
         return given, frozenset()
     raw = given["messages"]

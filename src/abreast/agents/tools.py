@@ -3,7 +3,7 @@ the model: workspace and read rule are applied in the tool's own query."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain.tools import ToolRuntime
@@ -14,7 +14,7 @@ from abreast.access import Access, Operation, aperform, perform, snapshot
 from abreast.agents.calls import WorkspacesOf
 from abreast.core.read import Reader
 from abreast.core.render import quoted
-from abreast.errors import InputError, UnavailableError
+from abreast.errors import InputError, NotTrackedError, UnavailableError
 from abreast.store.statement import Flow
 from abreast.store.tracked import TrackedTable
 from abreast.types import ChangeEvent, Row
@@ -107,7 +107,8 @@ class ReadTools:
         description = (
             f"Read who changed what and when, newest first. Kinds of rows: {kinds}. Narrow it by kind, row and period. "
             f'Example: {{"entity_type": "{tables[0].entity_type if tables else "plan"}", "since": "2026-09-01"}} -> '
-            f'{{"changes": [{{"revision": 41, "at": "…", "by": "user u_1", "what": "update", "of": "…", "fields": {{"…": ["old", "new"]}}}}]}}.'
+            f'{{"changes": [{{"revision": 41, "at": "…", "by": "user u_1", "what": "update", "of": "…", '
+            f'"fields": {{"…": ["old", "new"]}}}}]}}.'
         )
         return self._tool(HISTORY, description, _History, flow)
 
@@ -116,17 +117,18 @@ class ReadTools:
     ) -> BaseTool:
         def operation(runtime: ToolRuntime, arguments: dict[str, Any]) -> Operation[str]:
             # An answer that teaches is worth more to a model than an exception that ends its run.
-            try:
-                answers = []
-                workspaces = tuple(self._workspaces_of(runtime.context))
-                for workspace in workspaces:
-                    answer = yield from snapshot(lambda w=workspace: flow(w, runtime.context, dict(arguments)))  # type: ignore[misc]
-                    answers.append(answer)
-                return answers[0] if len(answers) == 1 else _by_workspace(workspaces, answers)
-            except InputError as error:
-                return quoted({"error": error.message})
-            except UnavailableError:
-                return quoted({"error": "The data cannot be read just now. Say so, or try once more."})
+            answers: dict[str, str] = {}
+            errors: dict[str, str] = {}
+            for workspace in dict.fromkeys(self._workspaces_of(runtime.context)):
+                try:
+                    answers[workspace] = yield from snapshot(lambda w=workspace: flow(w, runtime.context, dict(arguments)))  # type: ignore[misc]
+                except (InputError, NotTrackedError) as error:
+                    errors[workspace] = quoted({"error": error.message})
+                except UnavailableError:
+                    return quoted({"error": "The data cannot be read just now. Say so, or try once more."})
+            # With several workspaces a row is found in one of them; that the others have none is no news.
+            found = answers or errors
+            return next(iter(found.values())) if len(answers) + len(errors) == 1 else _by_workspace(found)
 
         def call(runtime: ToolRuntime, **arguments: Any) -> str:
             return perform(self._access, operation(runtime, arguments))
@@ -137,8 +139,8 @@ class ReadTools:
         return StructuredTool.from_function(func=call, coroutine=acall, name=name, description=description, args_schema=schema)
 
 
-def _by_workspace(workspaces: Sequence[str], answers: Sequence[str]) -> str:
-    return "{" + ", ".join(f"{quoted(w)}: {a}" for w, a in zip(workspaces, answers, strict=True)) + "}"
+def _by_workspace(answers: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{quoted(workspace)}: {answer}" for workspace, answer in answers.items()) + "}"
 
 
 def _row(row: Row) -> dict[str, Any]:

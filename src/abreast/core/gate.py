@@ -14,7 +14,7 @@ class ReturnedCall:
     """A model call that returned: its answer's message ids, what its request told, and whether it ends a run.
 
     `finished`: an answer to the person (text or a structured one), not a call of tools; `tool_calls` are the ids of
-    those. `nested`: made by a graph inside another graph's node.
+    those whose result may be the answer. `nested`: made by a graph inside another graph's node.
     """
 
     message_ids: frozenset[str]

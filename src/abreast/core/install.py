@@ -78,9 +78,7 @@ def _unseen_values(dialect: DialectName, schema: str, tracked: TrackedTable) -> 
     recorded = {f.name for f in tracked.fields if f.recorded}
     if not recorded:
         return []
-    last: dict[str, dict[str, object]] = {}
-    for entity_id, values in upkeep.read_recorded((yield upkeep.recorded_statement(dialect, schema, tracked)), tracked):
-        last.setdefault(entity_id, {}).update(values)
+    last = upkeep.read_recorded(dialect, (yield upkeep.recorded_statement(dialect, schema, tracked)), tracked)
     rows = row_store.read_rows(tracked, (yield row_store.all_rows_statement(dialect, tracked)), dialect, row_store.WIDEST)
     return sorted(
         row.entity_id

@@ -116,7 +116,6 @@ class Reader:
             check_id(entity_id)
         begin, end = moment(since, end=False), moment(until, end=True)
         found: list[ChangeEvent] = []
-        by_type = {t.entity_type: t for t in self.sync.tables}
         wanted = Wanted(workspace, "", Start("head"), context, limit, 1)
         while len(found) < limit:
             statement = log.history_statement(
@@ -130,7 +129,7 @@ class Reader:
                 before=before,
                 limit=limit,
             )
-            events = log.read_history((yield statement), workspace, by_type)
+            events = log.read_history(self.sync.dialect, (yield statement), workspace, self.sync.fields_of)
             readable = yield from self.sync.readable(wanted, rules, events, {})
             for event in events:
                 seen = visible_event(event, rules.get(event.entity_type))

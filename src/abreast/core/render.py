@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from abreast.core.fold import FieldChange, Line, fold
@@ -27,12 +28,15 @@ UNKNOWN_STATE = (
 HISTORY = "*"
 """Where `Wording.tools` keeps the history tool; no entity type has this name."""
 
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "))
 _BARE = re.compile(r"\w[\w.\-]{0,63}")
 # Controls, separators, invisible and direction-changing characters, lone surrogates.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+_TOKEN = re.compile("<(?=[|｜])")
+"""What the special tokens of many models begin with."""
 
 
 def count_bytes(text: str) -> int:
@@ -54,14 +58,16 @@ class Wording:
 
 def quoted(value: Any) -> str:
     """A JSON value on one line, with nothing in it that a reader or a tokenizer could take for structure."""
-    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-    text = _UNSAFE.sub(lambda found: json.dumps(found.group())[1:-1], text)
-    return text.replace("<|", "\\u003c|")
+    text = _JSON.encode(value)
+    if not (text.isascii() and text.isprintable()):
+        text = _UNSAFE.sub(lambda found: json.dumps(found.group())[1:-1], text)
+    return _TOKEN.sub(r"\\u003c", text) if "<" in text else text
 
 
+@lru_cache(maxsize=4096)
 def word(name: str) -> str:
     """A name as one bare word where it is one, as a JSON string otherwise."""
-    return name if _BARE.fullmatch(name) else quoted(name)
+    return name if _BARE.fullmatch(name) and not _UNSAFE.search(name) else quoted(name)
 
 
 def shortened(value: Any, limit: int) -> Any:
@@ -98,7 +104,9 @@ def render(
     text = "\n\n".join(parts)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     marks = {
-        batch.workspace: Told(run, batch.start.revision, to.revision, batch.start.check, to.check)
+        batch.workspace: Told(
+            run, batch.start.revision, to.revision, batch.start.check, to.check, outdated=batch.outdated_history, gap=batch.gap
+        )
         for batch, to in zip(batches, told, strict=True)
     }
     return Block(text, marks, count(text), digest)
@@ -117,11 +125,11 @@ def _changes(
         share = left // (len(batches) - index)
         heading = [f"In workspace {word(batch.workspace)}:"] if several else []
         fixed = heading + _notices(batch)
-        room = share - sum(count(line) for line in fixed)
+        room = share - _cost(fixed, count)
         body, to = _fitting(batch, thread, room, budget, say, count)
         if body or _notices(batch):
             lines += fixed + body
-            left -= sum(count(line) for line in fixed + body)
+            left -= _cost(fixed + body, count)
         told.append(to)
     return lines, told
 
@@ -150,20 +158,22 @@ def _fitting(
             lines.append(_waiting(waiting, say))
         return lines
 
-    def fits(lines: list[str]) -> bool:
-        return sum(count(line) + 1 for line in lines) <= room
-
     everything = lines_of(len(batch.events)) if batch.events or batch.remaining else []
-    if not batch.events or fits(everything):
+    if not batch.events or _cost(everything, count) <= room:
         return everything, batch.to
     low, high = 1, len(batch.events)  # one event always fits; all of them do not
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(lines_of(middle)) else (low, middle)
+        low, high = (middle, high) if _cost(lines_of(middle), count) <= room else (low, middle)
     lines = lines_of(low)
-    if low == 1 and not fits(lines):
-        lines = [_cut(lines[0], room - sum(count(line) + 1 for line in lines[1:]), count), *lines[1:]]
+    if low == 1 and _cost(lines, count) > room:
+        lines = [_cut(lines[0], room - _cost(lines[1:], count) - 1, count), *lines[1:]]
     return lines, _position(batch, low)
+
+
+def _cost(lines: Sequence[str], count: CountTokens) -> int:
+    """Tokens of these lines, their ends included."""
+    return sum(count(line) + 1 for line in lines)
 
 
 def _position(batch: Batch, number: int) -> Position:
@@ -212,13 +222,13 @@ def _name(name: str, entity_type: str, say: Wording) -> str:
     return f"{word(label)} ({word(name)})" if label else word(name)
 
 
-def _cut(line: str, room: int, count: CountTokens) -> str:
-    """The beginning of a line that fits into `room` tokens; at least a few words of it."""
-    low, high = min(len(line), 24), len(line)
+def _cut(text: str, room: int, count: CountTokens, write: Callable[[str], str] = str) -> str:
+    """The beginning of a text that fits into `room` tokens when it is written so; at least a few words of it."""
+    low, high = min(len(text), 24), len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(line[:middle] + "…") <= room else (low, middle - 1)
-    return line if low == len(line) else line[:low] + "…"
+        low, high = (middle, high) if count(write(text[:middle] + "…")) <= room else (low, middle - 1)
+    return write(text if low == len(text) else text[:low] + "…")
 
 
 # -- CURRENT -----------------------------------------------------------------------------------------------------------
@@ -234,28 +244,50 @@ class _Room:
 
     def place(self, text: str) -> str | None:
         """The text if it fits; its beginning if nothing was placed before; None otherwise."""
-        cost = self.count(text) + 1
+        cost = self.count(text + ", ")
         if cost > self.left and not self.empty:
             return None
         self.empty = False
         if cost > self.left:
-            text = quoted(_cut(text, self.left - 4, self.count))
-        self.left -= self.count(text) + 1
+            text = _cut(text, self.left - self.count(", "), self.count, quoted)
+            cost = self.count(text + ", ")
+        self.left -= cost
         return text
 
 
 def _current(batches: Sequence[Batch], budget: Budget, say: Wording, count: CountTokens, several: bool) -> str:
-    kinds = sum(len(batch.loaded) or len({row.entity_type for row in batch.rows} | set(batch.left_out)) for batch in batches)
     # Keys and what is said of the rows that find no room are part of the budget too.
-    room = _Room(budget.current - count(CURRENT) - 32 * kinds, count)
+    frame = [CURRENT]
+    for batch in batches:
+        frame.append(_headed("{}", batch, several))
+        for name, most in _numbers(batch).items():
+            frame += [f"{quoted(name)}: [], ", _left_out(name, most, say)]
+    room = _Room(budget.current - _cost(frame, count), count)
     lines, notes = [CURRENT], []
     for batch in batches:
         text, left_out = _workspace(batch, budget, say, room)
-        lines.append(f"workspace {word(batch.workspace)}: {text}" if several else text)
-        for name, number in left_out.items():
-            tool = f" Look them up with {say.tools[name]}." if name in say.tools else ""
-            notes.append(f"{number} more of {word(name)} {'is' if number == 1 else 'are'} not shown here.{tool}")
+        lines.append(_headed(text, batch, several))
+        notes += [_left_out(name, number, say) for name, number in left_out.items()]
     return "\n".join(lines + notes)
+
+
+def _headed(text: str, batch: Batch, several: bool) -> str:
+    return f"workspace {word(batch.workspace)}: {text}" if several else text
+
+
+def _numbers(batch: Batch) -> dict[str, int]:
+    """How many rows or items there are of each kind, read or not."""
+    if batch.loaded:
+        return {name: len(value) if isinstance(value, list) else 1 for name, value in batch.loaded.items()}
+    numbers = dict(batch.left_out)
+    for row in batch.rows:
+        numbers[row.entity_type] = numbers.get(row.entity_type, 0) + 1
+    return numbers
+
+
+def _left_out(name: str, number: int, say: Wording) -> str:
+    tool = f" Look them up with {say.tools[name]}." if name in say.tools else ""
+    return f"{number} more of {word(name)} {'is' if number == 1 else 'are'} not shown here.{tool}"
 
 
 def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple[str, dict[str, int]]:
@@ -274,21 +306,21 @@ def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple
     full = False
     for kind, rows in by_type.items():
         placed: list[str] = []
+        labels, implied = say.labels.get(kind, {}), say.implied.get(kind, frozenset())
         for row in rows:
-            text = None if full else room.place(_row(row, budget, say))
-            if text is None:
-                full = True
+            fitting = None if full else room.place(_row(row, labels, implied, budget.value))
+            full = fitting is None
+            if fitting is None:
                 left_out[kind] = left_out.get(kind, 0) + 1
             else:
-                placed.append(text)
+                placed.append(fitting)
         parts.append(f"{quoted(kind)}: [{', '.join(placed)}]")
     return "{" + ", ".join(parts) + "}", left_out
 
 
-def _row(row: Row, budget: Budget, say: Wording) -> str:
-    labels, implied = say.labels.get(row.entity_type, {}), say.implied.get(row.entity_type, frozenset())
+def _row(row: Row, labels: Mapping[str, str], implied: Collection[str], limit: int) -> str:
     values = {
-        (f"{name} ({labels[name]})" if name in labels else name): shortened(value, budget.value)
+        (f"{name} ({labels[name]})" if name in labels else name): value if type(value) is int else shortened(value, limit)
         for name, value in row.values.items()
         if name not in implied
     }

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -44,11 +46,24 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Reused:
-    """The rows of an earlier batch of the same run, good as long as HEAD stands there."""
+class Found:
+    """What a batch statement found. `to` is where the batch that was made of it ended."""
 
-    head: int
-    rows: dict[str, row_store.RowsRead]
+    place: log.Place
+    logged: Sequence[log.LoggedEvent]
+    rows: Mapping[str, row_store.RowsRead]
+    to: Position | None = None
+
+    def still(self, answer: Any, start: Start) -> Found | None:
+        """This, if the answer of a look statement says that a batch from `start` would find the same; None otherwise."""
+        place = log.still(self.place, answer)
+        if place is None or start_of(start, place) != place.start:
+            return None
+        furthest = start.furthest
+        if furthest is None:
+            return replace(self, place=place)
+        # The log stands where it stood, so it has there what this run's earlier call was told with.
+        return replace(self, place=replace(place, furthest_found=furthest.check)) if furthest == self.to else None
 
 
 @dataclass(frozen=True)
@@ -84,24 +99,34 @@ class Sync:
 
     # -- one statement -------------------------------------------------------------------------------------------
 
-    def read_at_once(self, wanted: Wanted, rules: Mapping[str, Readable], reused: Reused | None) -> Flow[tuple[Batch, Reused]]:
-        """A batch in one statement. Raises NeedsSnapshot where that cannot be exact."""
+    def read_at_once(self, wanted: Wanted, rules: Mapping[str, Readable], earlier: Found | None) -> Flow[tuple[Batch, Found]]:
+        """A batch in one statement; where an earlier batch of the same run is at hand, one that looks whether anything
+        moved since comes first, and is enough if nothing did. Raises NeedsSnapshot where that cannot be exact."""
         self._check(wanted)
-        statement = self._statement(wanted, self.tables, wanted.start, reused.head if reused else None)
-        answer = yield statement
-        place, logged, rows = log.read_batch(self.dialect, self.tables, self._by_type, answer[0], wanted.workspace, wanted.width)
-        if not place.known:
-            yield from self._must_exist(wanted.workspace)
-        if rows is None:
-            assert reused is not None
-            rows = reused.rows
+        found = None
+        if earlier is not None:
+            look = log.look_statement(self.dialect, self.schema, workspace=wanted.workspace, thread=wanted.thread)
+            found = earlier.still((yield look), wanted.start)
+        if found is None:
+            answer = yield self._statement(wanted, self.tables, wanted.start)
+            found = Found(
+                *log.read_batch(self.dialect, self.tables, self.fields_of, answer[0], wanted.workspace, wanted.width)
+            )
+            if not found.place.known:
+                yield from self._must_exist(wanted.workspace)
+        batch = self._made(wanted, rules, found)
+        return batch, replace(found, to=batch.to)
+
+    def _made(self, wanted: Wanted, rules: Mapping[str, Readable], found: Found) -> Batch:
+        place, logged, rows = found.place, found.logged, found.rows
         shown = {kind: RowsShown(read, rules[kind]) for kind, read in rows.items()}
         gap, lost = self._gap(place, wanted.start)
         told: list[ChangeEvent] = []
         checks: list[int] = []
-        for item in [] if lost else logged:
+        logged = [] if lost else logged
+        for item in logged:
             event = visible_event(item.event, rules.get(item.event.entity_type))
-            if event is not None:
+            if event is not None and self._ruled(event.entity_type):
                 told.append(event)
                 checks.append(item.check)
         if len(told) < len(logged) == wanted.limit:
@@ -111,14 +136,14 @@ class Sync:
             if table is not None and table.more and (event.entity_type, event.entity_id) not in table.by_key:
                 raise NeedsSnapshot  # the row stands behind those that were read
         to = self._end(place, logged, wanted.limit, lost)
-        batch = Batch(
+        return Batch(
             workspace=wanted.workspace,
             head=Position(place.head, place.head_check),
             start=self._start(place, wanted.start),
             to=to,
             events=tuple(told),
             checks=tuple(checks),
-            rows=tuple(row for tracked in self.tables for row in shown[tracked.entity_type].rows),
+            rows=tuple(chain.from_iterable(shown[tracked.entity_type].rows for tracked in self.tables)),
             left_out={kind: table.more for kind, table in shown.items() if table.more},
             passed=len(logged) - len(told),
             remaining=place.head - to.revision,
@@ -126,15 +151,13 @@ class Sync:
             outdated_history=wanted.start.outdated and (place.cursor is None or wanted.start.remembers),
             telling=_telling(place.telling),
         )
-        return batch, Reused(place.head, rows)
-
     # -- one snapshot --------------------------------------------------------------------------------------------
 
     def read_in_snapshot(self, wanted: Wanted, rules: Mapping[str, Readable]) -> Flow[Batch]:
         """A batch with read rules and loaders, in one snapshot of several statements."""
         self._check(wanted)
-        answer = yield self._statement(wanted, (), wanted.start, None)
-        place, logged, _ = log.read_batch(self.dialect, (), self._by_type, answer[0], wanted.workspace, wanted.width)
+        answer = yield self._statement(wanted, (), wanted.start)
+        place, logged, _ = log.read_batch(self.dialect, (), self.fields_of, answer[0], wanted.workspace, wanted.width)
         if not place.known:
             yield from self._must_exist(wanted.workspace)
         gap, lost = self._gap(place, wanted.start)
@@ -158,8 +181,8 @@ class Sync:
                 end, seen = item, item.event.revision
             if len(chunk) < wanted.limit or seen >= place.head:
                 break
-            answer = yield self._statement(wanted, (), Start("at", Position(seen)), None)
-            _, chunk, _ = log.read_batch(self.dialect, (), self._by_type, answer[0], wanted.workspace, wanted.width)
+            answer = yield self._statement(wanted, (), Start("at", Position(seen)))
+            _, chunk, _ = log.read_batch(self.dialect, (), self.fields_of, answer[0], wanted.workspace, wanted.width)
         done = lost or len(told) < wanted.limit or seen >= place.head or end is None
         to = Position(place.head, place.head_check) if done else Position(end.event.revision, end.check)  # type: ignore[union-attr]
         rows: list[Row] = []
@@ -244,9 +267,7 @@ class Sync:
                 bare = row_store.bare_query(self.dialect, tracked, rule, gone)
                 if bare is not None:
                     accepted.update((kind, row[0]) for row in (yield bare))
-        known = {tracked.entity_type for tracked in self.tables}
-        # A type that is no longer tracked has no rule; nothing says that this person may hear of it.
-        return lambda entity: entity in accepted if entity[0] in known else not any(t.readable for t in self.tables)
+        return lambda entity: entity in accepted if entity[0] in rules else self._ruled(entity[0])
 
     def _rows(self, wanted: Wanted, tracked: TrackedTable, rule: Readable) -> Flow[tuple[list[Row], int]]:
         limit = row_store.ROWS_OF_A_TABLE
@@ -261,9 +282,14 @@ class Sync:
 
     # -- common --------------------------------------------------------------------------------------------------
 
-    @property
-    def _by_type(self) -> dict[str, TrackedTable]:
-        return {tracked.entity_type: tracked for tracked in self.tables}
+    def _ruled(self, entity_type: str) -> bool:
+        """False for a type that is no longer tracked, where others have read rules: nothing says who may hear of it."""
+        return entity_type in self.fields_of or not any(tracked.readable for tracked in self.tables)
+
+    @cached_property
+    def fields_of(self) -> log.Shown:
+        """The fields whose recorded values may be shown, by entity type and name."""
+        return log.shown_fields(self.tables)
 
     def _check(self, wanted: Wanted) -> None:
         check_id(wanted.thread)
@@ -281,7 +307,7 @@ class Sync:
         if not found[0][0]:
             raise UnknownWorkspaceError(workspace=workspace)
 
-    def _statement(self, wanted: Wanted, tables: tuple[TrackedTable, ...], start: Start, known_head: int | None) -> Any:
+    def _statement(self, wanted: Wanted, tables: tuple[TrackedTable, ...], start: Start) -> Any:
         return log.batch_statement(
             self.dialect,
             self.schema,
@@ -290,9 +316,9 @@ class Sync:
             thread=wanted.thread,
             mode=start.mode,
             revision=start.expected.revision if start.expected else None,
+            furthest=start.furthest.revision if start.furthest else None,
             limit=wanted.limit,
             width=wanted.width,
-            known_head=known_head,
         )
 
     @staticmethod
@@ -306,18 +332,28 @@ class Sync:
 
     @staticmethod
     def _gap(place: log.Place, start: Start) -> tuple[bool, bool]:
-        """Whether changes between the start and now are no longer listed; and whether the start is not in this log at all."""
-        expected = []
+        """Whether changes that this conversation should hear of are no longer listed; and whether the start itself is not
+        in this log, so that what follows it here follows something else."""
+
+        def unknown(revision: int, check: int, found: int | None) -> bool:
+            if revision > place.head:
+                return True
+            if not check or revision < place.horizon:
+                return False  # somebody named a bare revision, or its number is pruned: there is nothing to compare
+            return check != (found if revision > place.horizon else place.horizon_check)
+
+        lost = place.start > place.head
+        gap = start.gap or place.start < place.horizon
         if start.expected is not None and start.expected.revision == place.start:
-            expected.append(start.expected.check)
-        if place.cursor == place.start and start.mode in ("lower", "cursor"):
-            expected.append(place.cursor_check)
-        pruned = place.start < place.horizon
-        # No check number (0): somebody named a bare revision, and there is nothing to compare.
-        restored = place.start > place.head or (
-            not pruned and place.start > 0 and any(check and check != place.start_check for check in expected)
-        )
-        return pruned or restored, restored
+            lost = lost or unknown(place.start, start.expected.check, place.start_check)
+        if place.cursor is not None and start.mode in ("lower", "cursor"):
+            if place.cursor == place.start:
+                lost = lost or unknown(place.cursor, place.cursor_check, place.start_check)
+            else:
+                gap = gap or unknown(place.cursor, place.cursor_check, place.cursor_found)
+        if start.furthest is not None:
+            gap = gap or unknown(start.furthest.revision, start.furthest.check, place.furthest_found)
+        return gap or lost, lost
 
     @staticmethod
     def _end(place: log.Place, logged: Sequence[log.LoggedEvent], limit: int, lost: bool) -> Position:
@@ -346,10 +382,26 @@ class RowsShown:
         return {(row.entity_type, row.entity_id) for row in self.read.rows}
 
 
+def start_of(start: Start, place: log.Place) -> int:
+    """The revision at which a batch starts, as the batch statement finds it."""
+    revision = start.expected.revision if start.expected is not None else None
+    if start.mode == "at":
+        assert revision is not None
+        return revision
+    if start.mode == "lower":
+        return min(one for one in (place.cursor, revision) if one is not None)
+    return place.cursor if start.mode == "cursor" and place.cursor is not None else place.head
+
+
 def check_id(*ids: str) -> None:
     """Raises InputError for an id that no database stores."""
-    if any("\0" in one for one in ids):
-        raise InputError("A workspace or thread id holds a NUL character; no database stores one.")
+    for one in ids:
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            raise InputError("A workspace or thread id holds half a surrogate pair; no database stores one.") from None
+        if "\0" in one:
+            raise InputError("A workspace or thread id holds a NUL character; no database stores one.")
 
 
 def as_readable(answer: Any, tracked: TrackedTable) -> Readable:
@@ -398,10 +450,23 @@ def load(name: str, loader: Loader, session: Session, wanted: Wanted) -> Any:
     except AbreastError:
         raise
     except Exception as error:
+        if isinstance(error, sa.exc.DBAPIError) and _unanswered(error):
+            raise  # the database is gone, not the loader wrong
         raise LoaderError(
             f"The loader {name!r} failed with {type(error).__name__}. Nothing was told and no cursor moved."
         ) from error
     return as_json(value, name)
+
+
+def _unanswered(error: sa.exc.DBAPIError) -> bool:
+    """Whether a statement of the application failed because the database does not answer, not because it is wrong.
+
+    SQLite's driver has one class for both, and only the text tells them apart.
+    """
+    if error.connection_invalidated or isinstance(error, sa.exc.InterfaceError):
+        return True
+    wrong = ("no such", "syntax error", "ambiguous", "readonly database", "misuse of", "wrong number", "incomplete input")
+    return isinstance(error, sa.exc.OperationalError) and not any(text in str(error.orig) for text in wrong)
 
 
 def as_json(value: Any, path: str) -> Any:

@@ -12,7 +12,7 @@ from abreast.access import Operation, read, snapshot, write
 from abreast.core import mark as marks
 from abreast.core.mark import Mark, Turn
 from abreast.core.render import UNKNOWN_STATE, Wording, count_bytes, render
-from abreast.core.sync import NeedsSnapshot, Reused, Sync, Wanted
+from abreast.core.sync import Found, NeedsSnapshot, Sync, Wanted
 from abreast.errors import UnavailableError
 from abreast.store import cursors
 from abreast.store.statement import Flow, Statement
@@ -62,10 +62,10 @@ class Prepared:
     def told(self) -> Mapping[str, Told]:
         return {} if self.block is None or self.shadow else self.block.told
 
-    @property
-    def mark(self) -> dict[str, list[Any]]:
+    def mark(self, *, by_tool: bool = False) -> dict[str, list[Any]]:
+        """`by_tool`: what the call asked a tool for is the answer, if the history ends in it."""
         settled = self.call.turn.settled_by_runner
-        return {workspace: marks.entry(told, settled_by_runner=settled) for workspace, told in self.told.items()}
+        return {w: marks.entry(told, settled_by_runner=settled, by_tool=by_tool) for w, told in self.told.items()}
 
 
 class Recent(Generic[T]):
@@ -95,8 +95,8 @@ class Teller:
 
     def __init__(self, sync: Sync, options: Options, wording: Wording, verify: Callable[[], Operation[None]]) -> None:
         self._sync, self._options, self._wording, self._verify = sync, options, wording, verify
-        self._rows: Recent[Reused] = Recent()
-        self._pinned: Recent[tuple[Batch, ...]] = Recent()
+        self._found: Recent[Found] = Recent()
+        self._pinned: Recent[tuple[Any, tuple[Batch, ...]]] = Recent()
 
     # -- before the call -----------------------------------------------------------------------------------------
 
@@ -128,20 +128,21 @@ class Teller:
     def _batches(self, call: ModelCall) -> Operation[tuple[tuple[Batch, ...], dict[str, Position]]]:
         pinned = (call.thread, call.turn.run, call.workspaces)
         found = self._pinned.get(pinned) if self._options.refresh == "run" else None
-        if found is not None:
-            return found, {}
+        if found is not None and (found[0] is call.context or found[0] == call.context):  # rights may differ otherwise
+            return found[1], {}
         yield from self._verify()
         rules = self._sync.rules(call.context)
         batches: list[Batch] = []
         confirm: dict[str, Position] = {}
         for workspace in call.workspaces:
             start = marks.start(call.mark, workspace, call.turn)
-            if start.confirm is not None:
-                confirm[workspace] = start.confirm
             wanted = Wanted(workspace, call.thread, start, call.context, self._options.limit, max(self._options.budget.value, 1))
-            batches.append((yield from self.batch(wanted, rules, run=call.turn.run)))
+            batch = yield from self.batch(wanted, rules, run=call.turn.run)
+            batches.append(batch)
+            if start.confirm is not None and not batch.gap:
+                confirm[workspace] = start.confirm
         if self._options.refresh == "run":
-            self._pinned.put(pinned, tuple(batches))
+            self._pinned.put(pinned, (call.context, tuple(batches)))
         return tuple(batches), confirm
 
     def batch(self, wanted: Wanted, rules: Mapping[str, Readable], *, run: str = "") -> Operation[Batch]:
@@ -150,14 +151,14 @@ class Teller:
             return (yield from snapshot(lambda: self._sync.load_only(wanted)))
         if not self._sync.needs_snapshot(rules):
             key = (wanted.thread, run, wanted.workspace)
-            reused = self._rows.get(key) if run else None
+            earlier = self._found.get(key) if run else None
             try:
-                batch, reused = yield from read(lambda: self._sync.read_at_once(wanted, rules, reused))
+                batch, found = yield from read(lambda: self._sync.read_at_once(wanted, rules, earlier))
             except NeedsSnapshot:
                 pass
             else:
-                if run and reused is not None:
-                    self._rows.put(key, reused)
+                if run:
+                    self._found.put(key, found)
                 return batch
         return (yield from snapshot(lambda: self._sync.read_in_snapshot(wanted, rules)))
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from abreast.store.rows import ROWS_OF_A_TABLE, RowsRead, listed_sql, read_listed
 from abreast.store.schema import DialectName, own, quote, script
 from abreast.store.statement import Statement
-from abreast.store.tracked import TrackedTable
-from abreast.store.values import canonical, load
+from abreast.store.tracked import Field, TrackedTable
+from abreast.store.values import canonical, load, shown
 from abreast.types import Actor, ChangeEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a conversation and its log stand, as one batch statement found them."""
+    """Where a conversation and its log stand, as one batch statement found them.
+
+    `cursor_check` is what the cursor was told with; `start_check`, `cursor_found` and `furthest_found` are what the log
+    has at the start, at the cursor and at the furthest revision that the conversation says it was told. None where it
+    has nothing.
+    """
 
     known: bool
     head: int
@@ -29,6 +34,8 @@ class Place:
     cursor_check: int
     start: int
     start_check: int | None
+    cursor_found: int | None
+    furthest_found: int | None
     telling: str
 
 
@@ -40,6 +47,15 @@ class LoggedEvent:
     check: int
 
 
+Shown = Mapping[str, Mapping[str, Field]]
+"""By entity type and name: the fields whose recorded values may be shown. One that was redacted since is not among them."""
+
+
+def shown_fields(tables: Sequence[TrackedTable]) -> Shown:
+    """The fields of these tables whose values may be shown."""
+    return {tracked.entity_type: {f.name: f for f in shown(tracked)} for tracked in tables}
+
+
 def batch_statement(
     dialect: DialectName,
     schema: str,
@@ -49,12 +65,12 @@ def batch_statement(
     thread: str,
     mode: str,
     revision: int | None,
+    furthest: int | None,
     limit: int,
     width: int,
-    known_head: int | None,
 ) -> Statement:
-    """One statement for a whole batch. `tables` are those whose rows are wanted; they are read only if HEAD is not
-    `known_head`. `limit` is the number of events, `width` the characters of a text value."""
+    """One statement for a whole batch. `tables` are those whose rows are wanted, `limit` is the number of events, `width`
+    the characters of a text value."""
     return Statement(
         _batch_text(dialect, schema, tables),
         {
@@ -62,9 +78,9 @@ def batch_statement(
             "thread": thread,
             "mode": mode,
             "revision": revision,
+            "furthest": furthest,
             "limit": limit,
             "width": width,
-            "known_head": known_head,
             "rows": ROWS_OF_A_TABLE,
         },
     )
@@ -90,29 +106,30 @@ def _batch_text(dialect: DialectName, schema: str, tables: tuple[TrackedTable, .
 def read_batch(
     dialect: DialectName,
     tables: Sequence[TrackedTable],
-    by_type: Mapping[str, TrackedTable],
+    fields_of: Shown,
     row: Sequence[Any],
     workspace: str,
     width: int,
-) -> tuple[Place, list[LoggedEvent], dict[str, RowsRead] | None]:
-    """What a batch statement answered: the place, the events, and the rows (None where HEAD is still `known_head`)."""
-    known, head, horizon, horizon_check, cursor, cursor_check, start, start_check, head_check, telling, events = row[:11]
+) -> tuple[Place, list[LoggedEvent], dict[str, RowsRead]]:
+    """What a batch statement answered: the place, the events and the rows."""
+    known, head, horizon, horizon_check, cursor, cursor_check, start, start_check = row[:8]
+    head_check, cursor_found, furthest_found, telling, events = row[8:13]
     place = Place(
         known=bool(known),
         head=head,
-        head_check=(horizon_check if head == horizon else 0) if head_check is None else head_check,
+        head_check=_head_check(head_check, head, horizon, horizon_check),
         horizon=horizon,
         horizon_check=horizon_check,
         cursor=cursor,
         cursor_check=cursor_check,
         start=start,
         start_check=0 if start == 0 else horizon_check if start == horizon else start_check,
+        cursor_found=cursor_found,
+        furthest_found=furthest_found,
         telling=telling or "on",
     )
-    logged = [_event(item, workspace, by_type) for item in load(events) or []]
-    parts = row[11:]
-    if tables and parts[0] is None:
-        return place, logged, None
+    logged = [_event(dialect, item, workspace, fields_of) for item in load(events) or []]
+    parts = row[13:]
     rows = {}
     for index, tracked in enumerate(tables):
         listed, count = parts[2 * index], parts[2 * index + 1]
@@ -121,19 +138,36 @@ def read_batch(
     return place, logged, rows
 
 
-def _event(raw: Sequence[Any], workspace: str, by_type: Mapping[str, TrackedTable]) -> LoggedEvent:
+def _head_check(found: int | None, head: int, horizon: int, horizon_check: int) -> int:
+    return (horizon_check if head == horizon else 0) if found is None else found
+
+
+def look_statement(dialect: DialectName, schema: str, *, workspace: str, thread: str) -> Statement:
+    """What of a place may have moved since a batch was read: cheap beside the batch itself."""
+    (text,) = script(dialect, "look", schema=quote(schema))
+    return Statement(text, {"workspace": workspace, "thread": thread})
+
+
+def still(place: Place, rows: Sequence[Sequence[Any]]) -> Place | None:
+    """The place again, if a look statement found it where it was; None if anything of it moved."""
+    if not rows:
+        return None
+    head, head_check, horizon, horizon_check, cursor, cursor_check, telling = rows[0]
+    head_check = _head_check(head_check, head, horizon, horizon_check)
+    before = (place.head, place.head_check, place.horizon, place.horizon_check, place.cursor, place.cursor_check)
+    if before != (head, head_check, horizon, horizon_check, cursor, cursor_check):
+        return None
+    return place if telling == place.telling else replace(place, telling=telling or "on")
+
+
+def _event(dialect: DialectName, raw: Sequence[Any], workspace: str, fields_of: Shown) -> LoggedEvent:
     revision, check, op, entity_type, entity_id, fields, values, actor_type, actor_id, thread, mutation, at = raw
-    tracked = by_type.get(entity_type)
-    read: dict[str, tuple[Any, Any]] = {}
-    for name, pair in (values or {}).items():
-        try:
-            field = tracked.field(name) if tracked else None
-        except KeyError:
-            field = None
-        if field is None or field.redacted:  # recorded once, redacted or dropped since: not to be shown
-            continue
-        read[name] = (canonical(field, pair[0]), canonical(field, pair[1]))
-    at = at if str(at).endswith("Z") else f"{at}Z"
+    known = fields_of.get(entity_type, {})
+    read = {
+        name: (canonical(dialect, known[name], before), canonical(dialect, known[name], after))
+        for name, (before, after) in (values or {}).items()
+        if name in known  # what was recorded once and is redacted or dropped since is not to be shown
+    }
     event = ChangeEvent(
         workspace,
         revision,
@@ -145,7 +179,7 @@ def _event(raw: Sequence[Any], workspace: str, by_type: Mapping[str, TrackedTabl
         Actor(actor_type, actor_id),
         thread,
         mutation,
-        at,
+        at if str(at).endswith("Z") else f"{at}Z",
     )
     return LoggedEvent(event, check)
 
@@ -181,9 +215,11 @@ def history_statement(
     return Statement(text, parameters)
 
 
-def read_history(rows: Sequence[Sequence[Any]], workspace: str, by_type: Mapping[str, TrackedTable]) -> list[ChangeEvent]:
+def read_history(
+    dialect: DialectName, rows: Sequence[Sequence[Any]], workspace: str, fields_of: Shown
+) -> list[ChangeEvent]:
     """The events that a history statement answered."""
-    return [_event(load(row[0]), workspace, by_type).event for row in rows]
+    return [_event(dialect, load(row[0]), workspace, fields_of).event for row in rows]
 
 
 def versions_statement(

@@ -41,27 +41,25 @@ class RowsRead:
 
 
 def listed_sql(dialect: DialectName, tracked: TrackedTable) -> str:
-    entity_id = entity_id_sql(dialect, tracked)
+    """Two columns of a batch statement: the table's rows in this workspace, and their number if they are more than that."""
     source, condition = reference(tracked), workspace_condition(dialect, tracked)
     order = ", ".join(f"{source}.{quote(f.name)}" for f in tracked.key)
-    row = row_sql(dialect, tracked, entity_id)
+    row = row_sql(dialect, tracked, entity_id_sql(dialect, tracked))
     picked = f"select {row} as abreast_row from {source} where {condition} order by {order} limit :rows"
     if dialect == "postgresql":
         listed = f"(select coalesce(json_agg(abreast_row), '[]')::text from ({picked}) as abreast_rows)"
-        same = "p.head = cast(:known_head as bigint)"
     else:
-        listed = f"(select json_group_array(json(abreast_row)) from ({picked}) as abreast_rows)"
-        same = "p.head = :known_head"
+        # Joined as text: json_group_array would parse every row again to see that it is JSON.
+        listed = f"(select coalesce('[' || group_concat(abreast_row) || ']', '[]') from ({picked}) as abreast_rows)"
     # The whole table is counted only where it has more rows than are read.
     over = f"(select count(*) from (select 1 from {source} where {condition} limit :rows + 1) as abreast_some) > :rows"
-    count = f"case when {over} then (select count(*) from {source} where {condition}) end"
-    return f",\n       case when {same} then null else {listed} end, case when {same} then null else {count} end"
+    return f",\n       {listed}, case when {over} then (select count(*) from {source} where {condition}) end"
 
 
 def read_listed(tracked: TrackedTable, listed: Iterable[Any], dialect: DialectName, width: int) -> tuple[Row, ...]:
     """The rows of a list that `row_sql` made, parsed."""
     kind = tracked.entity_type
-    return tuple(Row(kind, entity_id, values) for entity_id, values in rows_values(tracked, listed, dialect, width))
+    return tuple([Row(kind, entity_id, values) for entity_id, values in rows_values(tracked, listed, dialect, width)])
 
 
 def exists_statement(dialect: DialectName, schema: str, tables: Sequence[TrackedTable], workspace: str) -> Statement:

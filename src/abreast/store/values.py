@@ -13,7 +13,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +34,7 @@ class _Number(str):
     __slots__ = ()
 
 
-_DECODER = json.JSONDecoder(parse_float=_Number)
+_DECODER = json.JSONDecoder(parse_float=_Number, parse_constant=str)
 
 _AS_PARSED: frozenset[Kind] = frozenset({"text", "integer", "date"})
 """Kinds whose strings and integers stand in JSON as they are read."""
@@ -44,10 +45,15 @@ def load(text: str | None) -> Any:
     return None if text is None else _DECODER.decode(text)
 
 
-def canonical(field: Field, raw: Any) -> Any:
+def canonical(dialect: DialectName, field: Field, raw: Any) -> Any:
     """The one JSON form of a raw value that a trigger recorded or a row statement selected."""
-    if raw is None:
-        return None
+    if raw is None or type(raw) in (int, str) and field.kind in _AS_PARSED:
+        return raw
+    if field.kind == "json" and dialect == "sqlite" and isinstance(raw, str):  # it keeps JSON as text
+        try:
+            return _plain(load(raw))
+        except ValueError:
+            return raw
     read = _READERS.get(field.kind)
     try:
         return _plain(raw) if read is None else read(raw, field)
@@ -57,7 +63,7 @@ def canonical(field: Field, raw: Any) -> Any:
 
 def _plain(raw: Any) -> Any:
     if isinstance(raw, _Number):
-        return float(raw)
+        return _float(raw)
     if isinstance(raw, list):
         return [_plain(item) for item in raw]
     if isinstance(raw, dict):
@@ -65,9 +71,22 @@ def _plain(raw: Any) -> Any:
     return raw
 
 
+_EXACT = Context(prec=150_000)
+"""As many digits as PostgreSQL's numeric has; Python would round to 28 by itself."""
+
+
 def _decimal(raw: Any, field: Field) -> str:
     number = Decimal(str(raw))
-    return str(round(number, field.scale) if field.scale is not None and number.is_finite() else number)
+    if not number.is_finite():
+        return str(number)
+    # In plain digits: SQLite writes large numbers with an exponent.
+    step = Decimal((0, (1,), number.as_tuple().exponent if field.scale is None else -field.scale))  # type: ignore[arg-type]
+    return format(number.quantize(min(step, Decimal(1)) if field.scale is None else step, context=_EXACT), "f")
+
+
+def _float(raw: Any, field: Field | None = None) -> float | str:
+    number = float(raw)
+    return number if isfinite(number) else str(raw)  # JSON has neither NaN nor Infinity
 
 
 def _datetime(raw: Any, field: Field) -> str:
@@ -79,16 +98,13 @@ def _datetime(raw: Any, field: Field) -> str:
 
 
 def _short(text: str) -> str:
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    """Without the zeros at the end of its fraction, which one database writes and the other does not."""
+    return re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].rstrip("."), text)
 
 
 def _bytes(raw: Any, field: Field) -> str:
     data = bytes.fromhex(raw.removeprefix("\\x"))
     return base64.b64encode(data).decode()
-
-
-def _json(raw: Any, field: Field) -> Any:
-    return json.loads(raw) if isinstance(raw, str) and not isinstance(raw, _Number) else _plain(raw)
 
 
 _READERS: dict[Kind, Any] = {
@@ -98,7 +114,7 @@ _READERS: dict[Kind, Any] = {
     "uuid": lambda raw, field: str(UUID(str(raw))),
     "bytes": _bytes,
     "boolean": lambda raw, field: bool(int(raw)) if not isinstance(raw, bool) else raw,
-    "float": lambda raw, field: float(raw),
+    "float": _float,
 }
 
 
@@ -106,12 +122,7 @@ def canonical_row(field: Field, raw: Any, dialect: DialectName, width: int) -> A
     """Like `canonical`, for a value that a row statement selected with at most `width` characters."""
     if field.kind == "bytes":
         return None if raw is None else f"({raw} bytes)"
-    if field.kind == "json" and dialect == "sqlite" and isinstance(raw, str):
-        try:
-            return json.loads(raw)
-        except ValueError:
-            return raw
-    value = canonical(field, raw) if field.kind != "json" else _plain(raw)
+    value = canonical(dialect, field, raw)
     if isinstance(value, str) and len(value) > width:
         return value[:width] + "…"
     return value
@@ -123,53 +134,77 @@ def reference(tracked: TrackedTable) -> str:
     return (quote(schema) + "." if schema else "") + quote(tracked.table.name)
 
 
-def key_sql(dialect: DialectName, field: Field, expression: str) -> str:
-    """One key column as the text that stands in `entity_id`."""
+def key_sql(dialect: DialectName, tracked: TrackedTable, field: Field, expression: str) -> str:
+    """One key column as the text that stands in `entity_id`: what the triggers write, whatever the session's settings."""
     if dialect == "postgresql":
         if field.kind in ("text", "integer", "uuid"):
             return f"{expression}::text"
+        if field.kind == "bytes":
+            return f"('\\x' || encode({expression}, 'hex'))"
+        if field.kind == "datetime" and getattr(tracked.table.c[field.name].type, "timezone", False):
+            expression = f"({expression} at time zone 'UTC')"
         return f"(to_jsonb({expression}) #>> '{{}}')"
+    text = f"iif(typeof({expression})='blob',hex({expression}),cast({expression} as text))"
     if field.kind == "uuid":
-        parts = "||'-'||".join(
-            f"substr({expression},{start},{length})" for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-        )
-        return f"case when length({expression})=32 then lower({parts}) else cast({expression} as text) end"
-    return f"case typeof({expression}) when 'blob' then hex({expression}) else cast({expression} as text) end"
+        parts = "||'-'||".join(f"substr(t,{start},{length})" for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12)))
+        return f"(select iif(length(t)=32,lower({parts}),t) from (select {text} as t))"
+    if field.kind in ("float", "decimal"):
+        # SQLite writes 15 digits of a real; two keys may differ in the 17th.
+        inexact = f"typeof({expression})='real' and cast(cast({expression} as text) as real)<>{expression}"
+        return f"iif({inexact},printf('%!.17g',{expression}),{text})"
+    return text
 
 
 def entity_id_sql(dialect: DialectName, tracked: TrackedTable, source: str | None = None) -> str:
     """The entity id of a row of `source` (default: the table itself), the same text that the triggers write."""
     source = source or reference(tracked)
-    texts = [key_sql(dialect, f, f"{source}.{quote(f.name)}") for f in tracked.key]
+    texts = [key_sql(dialect, tracked, f, f"{source}.{quote(f.name)}") for f in tracked.key]
     if len(texts) == 1:
-        return texts[0]
+        return f"coalesce({texts[0]}, '')" if dialect == "sqlite" else texts[0]  # SQLite lets a primary key be NULL
     if dialect == "sqlite":
-        return f"json_array({', '.join(texts)})"
+        return f"(json_array({', '.join(texts)}) || '')"  # text, not JSON: it must not become an array inside another
     return "('[' || " + " || ',' || ".join(f"to_json({text})::text" for text in texts) + " || ']')"
 
 
 def row_sql(dialect: DialectName, tracked: TrackedTable, entity_id: str) -> str:
-    """A JSON array of arrays: the entity id, then every field that is not redacted; text is cut to `:width` + 1."""
+    """A JSON array: the entity id, unless a value is it, then every field that is not redacted; text is cut to `:width`
+    + 1. A row of many columns is an array of such arrays."""
     source = reference(tracked)
-    parts = [entity_id]
-    for f in shown(tracked):
+    key = _key_among_values(dialect, tracked)
+    parts = [entity_id] if key is None else []
+    for position, f in enumerate(shown(tracked)):
         column = f"{source}.{quote(f.name)}"
-        if f.kind == "bytes":
-            parts.append(f"octet_length({column})" if dialect == "postgresql" else f"length({column})")
+        if dialect == "sqlite":
+            cut = f"iif(length({column}) > :width, substr({column}, 1, :width + 1), {column})" if f.kind == "text" else column
+            parts.append(f"length({column})" if f.kind == "bytes" else _sqlite_safe(column, cut))
+        elif f.kind == "bytes":
+            parts.append(f"octet_length({column})")
         elif f.kind == "text":
-            cut = f"left({column}::text, :width + 1)" if dialect == "postgresql" else f"substr({column}, 1, :width + 1)"
-            parts.append(cut if dialect == "postgresql" else _sqlite_safe(column, cut))
+            # Bytes are known without looking at the text, characters must be counted: nearly all texts are short.
+            cut = f"case when octet_length({column}::text) > :width then left({column}::text, :width + 1) else {column}::text end"
+            parts.append(f"{column}::text" if position == key else cut)
         else:
-            parts.append(column if dialect == "postgresql" else _sqlite_safe(column, column))
+            parts.append(column)
     function = "json_build_array" if dialect == "postgresql" else "json_array"
     chunks = [f"{function}({', '.join(parts[i : i + _CHUNK])})" for i in range(0, len(parts), _CHUNK)]
-    return f"{function}({', '.join(chunks)})"
+    return chunks[0] if len(chunks) == 1 else f"{function}({', '.join(chunks)})"
+
+
+def _key_among_values(dialect: DialectName, tracked: TrackedTable) -> int | None:
+    """The position of the value that is the entity id by itself, so that it need not be read twice. SQLite's values have
+    types of their own, so there the text of the id is always asked for."""
+    if dialect == "sqlite" or len(tracked.key) > 1 or tracked.key[0].kind not in ("text", "integer", "uuid"):
+        return None
+    return shown(tracked).index(tracked.key[0])
 
 
 def _sqlite_safe(column: str, expression: str) -> str:
     # SQLite types belong to values, not columns: a blob in a text column must not break the JSON of a whole batch.
-    finite = f"case when abs({column}) < 1.8e308 then {column} else cast({column} as text) end"
-    return f"case typeof({column}) when 'blob' then hex({column}) when 'real' then {finite} else {expression} end"
+    # A real is written with 15 digits unless asked for more, and JSON has no infinity.
+    named = f"when {column} = 9e999 then 'Infinity' when {column} = -9e999 then '-Infinity'"
+    inexact = f"when cast(cast({column} as text) as real) <> {column} then json(printf('%!.17g', {column}))"
+    real = f"case {named} {inexact} else {column} end"
+    return f"iif(typeof({column}) in ('blob', 'real'), iif(typeof({column}) = 'blob', hex({column}), {real}), {expression})"
 
 
 def shown(tracked: TrackedTable) -> tuple[Field, ...]:
@@ -178,21 +213,24 @@ def shown(tracked: TrackedTable) -> tuple[Field, ...]:
 
 
 def rows_values(
-    tracked: TrackedTable, rows: Iterable[Sequence[Sequence[Any]]], dialect: DialectName, width: int
+    tracked: TrackedTable, rows: Iterable[Sequence[Any]], dialect: DialectName, width: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Entity id and JSON values of each row that `row_sql` selected."""
     fields = [(f.name, f, f.kind in _AS_PARSED) for f in shown(tracked)]
+    key = _key_among_values(dialect, tracked)
+    first = 1 if key is None else 0
+    chunked = first + len(fields) > _CHUNK
     for raw in rows:
-        flat = raw[0] if len(raw) == 1 else [item for chunk in raw for item in chunk]
+        flat = [item for chunk in raw for item in chunk] if chunked else raw
         values = {}
         # A batch reads thousands of values, and nearly all are what they should be: a call for each would cost more
         # than the statement that fetched them.
-        for (name, f, as_parsed), value in zip(fields, flat[1:], strict=True):
+        for (name, f, as_parsed), value in zip(fields, flat[first:], strict=True):
             if value is None or as_parsed and (type(value) is int or type(value) is str and len(value) <= width):
                 values[name] = value
             else:
                 values[name] = canonical_row(f, value, dialect, width)
-        yield flat[0], values
+        yield (flat[0] if key is None else str(flat[key])), values
 
 
 def workspace_condition(dialect: DialectName, tracked: TrackedTable) -> str:
@@ -220,6 +258,20 @@ def _path_condition(dialect: DialectName, tracked: TrackedTable, source: str, de
     parent_columns = ", ".join(f"{alias}.{quote(field.name)}" for field in hop.parent.key)
     inner = _path_condition(dialect, hop.parent, alias, depth + 1)
     return f"({own_columns}) in (select {parent_columns} from {reference(hop.parent)} as {alias} where {inner})"
+
+
+def home_condition(tracked: TrackedTable, source: str | None = None, depth: int = 0) -> str:
+    """The condition that a row belongs to some workspace."""
+    source = source or reference(tracked)
+    if tracked.workspace_column is not None:
+        return f"{source}.{quote(tracked.workspace_column)} is not null"
+    if tracked.hop is None:
+        return "1 = 1"
+    alias, parent = f"abreast_home_{depth}", tracked.hop.parent
+    pairs = zip(parent.key, tracked.hop.columns, strict=True)
+    joined = " and ".join(f"{alias}.{quote(key.name)} = {source}.{quote(column)}" for key, column in pairs)
+    above = home_condition(parent, alias, depth + 1)
+    return f"exists (select 1 from {reference(parent)} as {alias} where {joined} and {above})"
 
 
 def _workspace_parameter(dialect: DialectName, field: Field) -> str:

@@ -23,6 +23,18 @@ Uncomparable = Mapping[tuple[str, str], str]
 """(entity type, column) -> the column's actual type, where pg_catalog cannot tell its values apart."""
 
 OLD, NEW = "_old", "_new"
+VARIABLES = (
+    "_rows integer",
+    "_workspace text",
+    "_op text",
+    "_entity_id text",
+    "_fields text[]",
+    "_values jsonb",
+    "_last integer",
+    "_covered integer",
+    "_opens boolean",
+    "_move record",
+)
 CHUNK = 45  # fields: jsonb_build_object takes 100 arguments, two a field
 
 
@@ -114,7 +126,7 @@ class _Writer:
     def own(self, name: str) -> str:
         return f"{quote(self.schema)}.{name}"
 
-    def where(self, tracked: TrackedTable) -> str:
+    def at(self, tracked: TrackedTable) -> str:
         return relation(tracked, self.default_schema)
 
     def workspace(self, alias: str) -> str:
@@ -138,7 +150,7 @@ class _Writer:
         parent, above = _parent(tracked), f"_g{depth}"
         assert tracked.hop is not None
         key = _id_of(parent, [f"{alias}.{quote(column)}" for column in tracked.hop.columns])
-        found = f"from {self.where(parent)} {above} where {_meets(tracked, alias, above)}"
+        found = f"from {self.at(parent)} {above} where {_meets(tracked, alias, above)}"
         further = "null" if parent.hop is None else f"(select {self._gone_parent(parent, above, depth + 1)} {found})"
         return (
             f"case when exists (select {found}) then {further} else (select e.workspace from {self.own('event')} e"
@@ -208,133 +220,162 @@ class _Writer:
 
     # -- statements that write events
 
-    def record(self, changes: str, *, workspace: str, ord: str, opens: str, tail: str = "") -> str:
-        return f"""
+    def record(self, workspace: str, ord: str, opens: str, changes: str = "") -> str:
+        """Writes events: of the variables `_entity_id`, `_fields`, `_values`, or of the query `changes` c."""
+        settings = [f"nullif(current_setting('abreast.{name}', true), '')" for name in ("actor_id", "thread", "mutation")]
+        actor = "current_setting('abreast.actor_type', true)"
+        settings.insert(0, f"case when {actor} in ('user', 'agent', 'system') then {actor} else 'unknown' end")
+        into = f"""
     insert into {self.own("event")} (
         workspace, xact, ord, opens, op, entity_type, entity_id, fields, "values", actor_type, actor_id, thread, mutation
-    )
-    select {workspace}, pg_current_xact_id(), {ord}, {opens}, c.op, {literal(self.tracked.entity_type)}, c.entity_id, c.fields, c."values",
-        (select case when current_setting('abreast.actor_type', true) in ('user', 'agent', 'system')
-            then current_setting('abreast.actor_type', true) else 'unknown' end),
-        (select nullif(current_setting('abreast.actor_id', true), '')),
-        (select nullif(current_setting('abreast.thread', true), '')),
-        (select nullif(current_setting('abreast.mutation', true), ''))
-    from ({changes}) c
-    {tail};"""
+    )"""
+        head = f"{workspace}, pg_current_xact_id(), {ord}, {opens}"
+        name = literal(self.tracked.entity_type)
+        if not changes:
+            return f"{into} values ({head}, _op, {name}, _entity_id, _fields, _values, {', '.join(settings)});"
+        once = ", ".join(f"(select {setting})" for setting in settings)  # once for the statement, not for each row
+        return f"""{into}
+    select {head}, c.op, {name}, c.entity_id, c.fields, c."values", {once}
+    from {changes};"""
 
     def last(self, workspace: str) -> str:
-        """The last event of this transaction in a workspace: rows, so a rolled back savepoint takes its own with it."""
+        """The last event of this transaction in a workspace: it is in rows, so a savepoint takes it back like any row."""
         return (
             f"select e.ord from {self.own('event')} e where e.xact = pg_current_xact_id() and e.workspace = {workspace}"
             f" order by e.ord desc limit 1"
         )
 
-    def opens(self, workspace: str, last: str) -> str:
-        """Whether the next event opens a block: there is no event yet, or the last one is numbered already."""
+    def covered(self, workspace: str) -> str:
+        """To where the events of this transaction in a workspace have their revisions, which SET CONSTRAINTS may have given."""
         return (
-            f"({last} is null or exists (select from {self.own('block')} b where b.workspace = {workspace}"
-            f" and b.xact = pg_current_xact_id() and b.last_ord >= {last}))"
+            f"select b.last_ord from {self.own('block')} b where b.workspace = {workspace} and b.xact = pg_current_xact_id()"
+            f" order by b.last_ord desc limit 1"
         )
 
-    def record_one(self, changes: str) -> str:
-        return self.record(
-            changes + "\n    offset 0",
-            workspace="c.workspace",
-            ord="coalesce(l.ord, 0) + 1",
-            opens=self.opens("c.workspace", "l.ord"),
-            tail=f"left join lateral ({self.last('c.workspace')}) l on true",
-        )
+    def place(self) -> str:
+        """Sets `_last` and `_opens` for the workspace `_workspace`: the next event opens a block if none is open."""
+        return f"""
+        _last := ({self.last("_workspace")});
+        _opens := _last is null;
+        if not _opens then
+            _covered := ({self.covered("_workspace")});
+            _opens := coalesce(_covered >= _last, false);
+            _last := greatest(_last, _covered);  -- after a restore an old transaction may have had this id
+        end if;"""
+
+    def record_one(self) -> str:
+        return self.place() + self.record("_workspace", "coalesce(_last, 0) + 1", "_opens")
 
     def record_home(self, changes: str) -> str:
-        """All changes are in the workspace `_home`: one pass, no sort."""
-        return f"_last := ({self.last('_home')});\n    _opens := {self.opens('_home', '_last')};" + self.record(
-            changes,
-            workspace="_home",
-            ord="coalesce(_last, 0) + row_number() over ()",
-            opens="_opens and row_number() over () = 1",
+        """All changes are in the workspace `_workspace`: one pass, no sort."""
+        number = "row_number() over ()"
+        return self.place() + self.record(
+            "_workspace", f"coalesce(_last, 0) + {number}", f"_opens and {number} = 1", f"({changes}) c"
         )
 
     def record_many(self, changes: str) -> str:
         """Changes in several workspaces. Deletes come first: of a row that moved, the newest event must be the insert."""
-        numbered = f"""
-        select n.*, case when n.nth = 1 then ({self.last("n.workspace")}) end as last from (
-            select c.*, row_number() over (partition by c.workspace collate "C" order by c.op = 'insert') as nth
-            from ({changes}) c where c.workspace is not null
-        ) n"""
+        numbered = f"""(
+        select p.*, case when p.nth = 1 then ({self.covered("p.workspace")}) end as covered from (
+            select n.*, case when n.nth = 1 then ({self.last("n.workspace")}) end as last from (
+                select c.*, row_number() over (partition by c.workspace order by c.op = 'insert') as nth
+                from ({changes} offset 0) c where c.workspace is not null
+            ) n offset 0
+        ) p offset 0
+    ) c order by c.op = 'insert'"""
+        base = "coalesce(max(greatest(c.last, c.covered)) over (partition by c.workspace), 0)"
         return self.record(
-            numbered,
-            workspace="c.workspace",
-            ord='c.nth + coalesce(max(c.last) over (partition by c.workspace collate "C"), 0)',
-            opens=f"c.nth = 1 and {self.opens('c.workspace', 'c.last')}",
-            tail="order by c.op = 'insert'",
+            "c.workspace", f"c.nth + {base}", "c.nth = 1 and coalesce(c.covered >= c.last, c.last is null)", numbered
         )
 
-    def single(self, rows: str) -> str:
-        return f"(select count(*) from (select from {rows} limit 2) r) = 1"
+    def count(self, rows: str) -> str:
+        return f"""
+    perform from {rows} limit 2;
+    get diagnostics _rows = row_count;
+    if _rows = 0 then
+        return null;
+    end if;"""
 
-    def only_home(self, *sides: tuple[str, str]) -> str:
-        """Sets `_home` to the one workspace of all rows, NULL if there are several or none."""
+    def only_home(self, *sides: str) -> str:
+        """Sets `_workspace` to the one workspace of all rows, or to NULL."""
         if self.tracked.workspace_constant is not None:
-            return f"_home := {self.workspace(NEW)};"
-        columns = (
-            [self.tracked.workspace_column]
-            if self.tracked.workspace_column
-            else self.tracked.hop.columns
-            if self.tracked.hop
-            else []
-        )
-        wanted = ", ".join(quote(str(column)) for column in columns)
-        rows = " union ".join(f"select {wanted} from {rows}" for rows, _ in sides)
-        return f"""_home := (
+            return f"_workspace := {self.workspace(NEW)};"
+        if self.tracked.hop is None:
+            others = " or ".join(
+                f"exists (select from {side} r where {self.workspace('r')} is distinct from _workspace)" for side in sides
+            )
+            return f"""
+    _workspace := (select {self.workspace("r")} from {sides[0]} r limit 1);
+    if {others} then
+        _workspace := null;
+    end if;"""
+        columns = ", ".join(quote(column) for column in self.tracked.hop.columns)
+        parents = " union ".join(f"select {columns} from {side}" for side in sides)
+        return f"""
+    _workspace := (
         select case when count(*) = count(h.workspace) and min(h.workspace) = max(h.workspace) then min(h.workspace) end
-        from (select {self.workspace("r")} as workspace from ({rows}) r) h
+        from (select {self.workspace("r")} as workspace from ({parents}) r) h
     );"""
 
     # -- functions
 
-    def insert(self) -> str:
-        values = self.all_values(NEW, new=True)
+    def changes(self, workspace: str, op: str, alias: str, source: str) -> str:
+        """A query for the inserts or deletes of `source`."""
+        values = self.all_values(alias, new=op == "insert")
+        return (
+            f"select {workspace} as workspace, {literal(op)} as op, {self.id(alias)} as entity_id,"
+            f' null::text[] as fields, {values} as "values" from {source} {alias}'
+        )
 
-        def changes(workspace: str) -> str:
-            return f"""
-        select {workspace} as workspace, 'insert' as op, {self.id(NEW)} as entity_id, null::text[] as fields, {values} as "values"
-        from new_rows {NEW}"""
-
-        home = self.home("insert", self.workspace(NEW), NEW)
-        return f"""
-    {self.only_home(("new_rows", NEW))}
-    if _home is not null then
-    {self.record_home(changes("_home"))}
+    def insert_or_delete(self, op: str, alias: str, rows: str) -> str:
+        # No workspace heard of a row that had none, so its end is no error: else it could not even be cleaned away.
+        workspace = (
+            self.home(op, self.workspace(alias), alias)
+            if op == "insert"
+            else self.home(op, self.formerly(alias), alias, "record")
+        )
+        return f"""{self.count(rows)}
+    if _rows = 1 then
+        select {workspace}, {self.id(alias)}, {self.all_values(alias, new=op == "insert")}
+        into _workspace, _entity_id, _values from {rows} {alias};
+        if _workspace is not null then
+            _op := {literal(op)};{self.record_one()}
+        end if;
+        return null;
+    end if;
+    {self.only_home(rows)}
+    if _workspace is not null then
+    {self.record_home(self.changes("_workspace", op, alias, rows))}
     else
-    {self.record_many(changes(home) + " offset 0")}
-    end if;"""
-
-    def delete(self, source: str = "old_rows", condition: str = "") -> str:
-        def changes(workspace: str) -> str:
-            return f"""
-        select {workspace} as workspace, 'delete' as op, {self.id(OLD)} as entity_id, null::text[] as fields,
-            {self.all_values(OLD, new=False)} as "values"
-        from {source} {OLD}{condition}"""
-
-        # No workspace heard of this row, so its end is no error: otherwise it could not even be cleaned away.
-        many = self.record_many(changes(self.home("delete", self.formerly(OLD), OLD, "record")) + " offset 0")
-        if condition:
-            return many
-        return f"""
-    {self.only_home(("old_rows", OLD))}
-    if _home is not null then
-    {self.record_home(changes("_home"))}
-    else
-    {many}
+    {self.record_many(self.changes(workspace, op, alias, rows))}
     end if;"""
 
     def delete_row(self) -> str:
         """For a parent: the row trigger fires before a foreign key's cascade, so that the children find this event."""
-        return self.record_one(f"""
-        select r.workspace, 'delete' as op, {self.id("old")} as entity_id, null::text[] as fields,
-            {self.all_values("old", new=False)} as "values"
-        from (select {self.home("delete", self.formerly("old"), "old", "record")} as workspace offset 0) r
-        where r.workspace is not null""")
+        return f"""
+    _workspace := {self.home("delete", self.formerly("old"), "old", "record")};
+    if _workspace is null then
+        return null;
+    end if;
+    _op := 'delete';
+    _entity_id := {self.id("old")};
+    _values := {self.all_values("old", new=False)};{self.record_one()}"""
+
+    def unless_told(self, condition: str, entity_id: str) -> str:
+        """For a parent: a row that an UPDATE moves to another partition has fired the row trigger of DELETE already."""
+        if not self.children:
+            return ""
+        return f""" and not ({condition} and coalesce((
+            select e.op = 'delete' and e.xact = pg_current_xact_id() from {self.own("event")} e
+            where e.entity_type = {literal(self.tracked.entity_type)} and e.entity_id = {entity_id} order by e.seq desc limit 1
+        ), false))"""
+
+    def truncate(self) -> str:
+        """Every partition's own trigger fires, so each reads only its own rows."""
+        workspace = self.home("delete", self.formerly(OLD), OLD, "record")
+        return self.record_many(
+            self.changes(workspace, "delete", OLD, self.at(self.tracked)) + f" where {OLD}.tableoid = tg_relid"
+        )
 
     def pairs(self) -> str:
         """Old and new rows by entity id. A FULL JOIN cannot become a nested loop, even if planned for one row."""
@@ -343,19 +384,15 @@ class _Writer:
     def update(self) -> str:
         both = f"{self.id(OLD)} is not null and {self.id(NEW)} is not null"
         fields = f"cross join lateral (select {self.changed_fields()} as fields offset 0) d"
-        one = f"""
-        select {self.workspace(NEW)} as workspace, 'update' as op, {self.id(NEW)} as entity_id, d.fields, {self.changed_values()} as "values"
-        from old_rows {OLD} cross join new_rows {NEW} {fields}
-        where {self.single("new_rows")} and {self.id(OLD)} = {self.id(NEW)} and {self.workspace(OLD)} = {self.workspace(NEW)} and d.fields <> '{{}}'"""
         op = f"case when {self.id(OLD)} is null then 'insert' when {self.id(NEW)} is null then 'delete' else 'update' end"
         home = f"""
         select p.* from (
             select {op} as op, coalesce({self.id(NEW)}, {self.id(OLD)}) as entity_id,
-                case when {both} then d.fields end as fields,
+                case when {both} then {self.changed_fields()} end as fields,
                 case {op} when 'update' then {self.changed_values()} when 'insert' then {self.all_values(NEW, new=True)}
                     else {self.all_values(OLD, new=False)} end as "values"
-            from {self.pairs()} {fields} offset 0
-        ) p where p.op <> 'update' or p.fields <> '{{}}'"""
+            from {self.pairs()} offset 0
+        ) p where (p.op <> 'update' or p.fields <> '{{}}'){self.unless_told("p.op = 'delete'", "p.entity_id")}"""
         places = f"cross join lateral (select {self.formerly(OLD)} as was, {self.workspace(NEW)} as becomes offset 0) w"
         stays = f"({both} and w.was is not distinct from w.becomes)"
         many = f"""
@@ -367,6 +404,7 @@ class _Writer:
             union all
             select {self.home("delete", "w.was", OLD, "record")}, 'delete', {self.id(OLD)}, null, {self.all_values(OLD, new=False)}
             where {self.id(OLD)} is not null and not {stays} and (w.was is not null or {self.id(NEW)} is null)
+                {self.unless_told("true", self.id(OLD))}
             union all
             select {self.home("insert", "w.becomes", NEW)}, 'insert', {self.id(NEW)}, null, {self.all_values(NEW, new=True)}
             where {self.id(NEW)} is not null and not {stays}
@@ -378,21 +416,27 @@ class _Writer:
                 then {self.own("unknown_changes")}(row_to_json({OLD}), row_to_json({NEW}), {known}) end as fields, null::jsonb as "values"
             from {self.pairs()} {fields} offset 0
         ) p where p.fields is not null"""
-        return f"""
-    {self.record_one(one)}
-    if found then
-        return null;
+        return f"""{self.count("new_rows")}
+    if _rows = 1 then
+        select {self.workspace(NEW)}, {self.id(NEW)}, {self.changed_fields()}, {self.changed_values()}
+        into _workspace, _entity_id, _fields, _values
+        from old_rows {OLD} cross join new_rows {NEW}
+        where {self.id(OLD)} = {self.id(NEW)} and {self.workspace(OLD)} = {self.workspace(NEW)};
+        if not found then
+            _rows := 2;  -- the row moved, changed its key or has lost its parent: see below
+        elsif _fields <> '{{}}' then
+            _op := 'update';{self.record_one()}
+            return null;
+        end if;
     end if;
-    perform from new_rows limit 1;
-    if not found then
-        return null;
-    end if;
-    {self.only_home(("old_rows", OLD), ("new_rows", NEW))}
-    if _home is not null then
+    if _rows > 1 then
+    {self.only_home("new_rows", "old_rows")}
+        if _workspace is not null then
     {self.record_home(home)}
-    else
+        else
     {self.moves(places)}
     {self.record_many(many)}
+        end if;
     end if;
     -- A column that was added after the triggers were made: its change is an event too, though nothing else changed.
     if (select count(*) from pg_attribute a where a.attrelid = tg_relid and a.attnum > 0 and not a.attisdropped)
@@ -415,16 +459,16 @@ class _Writer:
         ) m where m._from is not null and m._to is not null and m.was is distinct from m.becomes
     loop
         -- Who is about to add or change a child waits, or is waited for: else its event could be left behind in the old workspace.
-        perform from {self.where(self.tracked)} _top where {mine} for update;"""
+        perform from {self.at(self.tracked)} _top where {mine} for update;"""
         ]
         for child in self.children:
             writer = _Writer(child, (), self.schema, self.default_schema, self.uncomparable)
             steps, step, alias = [], child, NEW
             while step is not self.tracked:
                 above = "_top" if _parent(step) is self.tracked else f"_up{len(steps) + 1}"
-                steps.append(f"join {self.where(_parent(step))} {above} on {_meets(step, alias, above)}")
+                steps.append(f"join {self.at(_parent(step))} {above} on {_meets(step, alias, above)}")
                 step, alias = _parent(step), above
-            rows = f"from {self.where(child)} {NEW} {' '.join(steps)} where {mine}"
+            rows = f"from {self.at(child)} {NEW} {' '.join(steps)} where {mine}"
             changes = f"""
         select p.* {
                 rows.replace(
@@ -463,14 +507,17 @@ class _Writer:
         """The triggers of this table."""
 
         def made(op: str, name: str, definition: str, body: str) -> Trigger:
-            declared = "_home text;\n    _last integer;\n    _opens boolean;\n    _move record;"
+            declared = "".join(f"\n    {variable};" for variable in VARIABLES)
             conflict = "#variable_conflict use_variable"
-            text = f"{conflict}\ndeclare\n    {declared}\nbegin{body}\n{'' if op == 'version' else '    return null;'}\nend"
+            text = f"{conflict}\ndeclare{declared}\nbegin{body}\n{'' if op == 'version' else '    return null;'}\nend"
             return Trigger(name, definition, self.function(op), text)
 
         each = "for each statement"
         yield made(
-            "insert", "abreast_insert", f"after insert on {{table}} referencing new table as new_rows {each}", self.insert()
+            "insert",
+            "abreast_insert",
+            f"after insert on {{table}} referencing new table as new_rows {each}",
+            self.insert_or_delete("insert", NEW, "new_rows"),
         )
         yield made(
             "update",
@@ -483,10 +530,12 @@ class _Writer:
             yield made("delete", "ABREAST_delete", "after delete on {table} for each row", self.delete_row())
         else:
             yield made(
-                "delete", "abreast_delete", f"after delete on {{table}} referencing old table as old_rows {each}", self.delete()
+                "delete",
+                "abreast_delete",
+                f"after delete on {{table}} referencing old table as old_rows {each}",
+                self.insert_or_delete("delete", OLD, "old_rows"),
             )
-        truncate = self.delete(self.where(self.tracked), f" where {OLD}.tableoid = tg_relid")
-        yield made("truncate", "abreast_truncate", f"before truncate on {{table}} {each}", truncate)
+        yield made("truncate", "abreast_truncate", f"before truncate on {{table}} {each}", self.truncate())
         if self.tracked.version_column:
             yield made("version", "zz_abreast_version", "before insert or update on {table} for each row", self.version())
 
@@ -553,7 +602,7 @@ def install_groups(
         for trigger in wanted:
             group.append(
                 f"create or replace function {trigger.function}() returns trigger language plpgsql security definer\n"
-                f"set search_path = pg_catalog, pg_temp as $abreast$\n{trigger.body}\n$abreast$"
+                f"set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $abreast$\n{trigger.body}\n$abreast$"
             )
             definition = literal(f"{trigger.definition} execute function {trigger.function}()")
             group.append(f"select {own}.attach({table}, {literal(trigger.name)}, {definition}, {literal(trigger.note)})")

@@ -21,8 +21,13 @@ select p.known, p.head, p.horizon, p.horizon_check, p.cursor_revision, p.cursor_
        (select b.check_number from {{schema}}.block b
         where b.workspace = :workspace and b.last >= p.start and p.start > 0 order by b.last limit 1),
        (select b.check_number from {{schema}}.block b where b.workspace = :workspace and b.last = p.head),
+       case when p.cursor_revision <> p.start then
+           (select b.check_number from {{schema}}.block b
+            where b.workspace = :workspace and b.last >= p.cursor_revision order by b.last limit 1) end,
+       (select b.check_number from {{schema}}.block b
+        where b.workspace = :workspace and b.last >= cast(:furthest as bigint) order by b.last limit 1),
        (select value from {{schema}}.meta where name = 'telling'),
-       (select json_agg({{event}} order by x.revision)::text
+       (select json_agg({{event}})::text  -- in the order of the subquery
         from (select b.last - b.last_ord + e.ord as revision, b.check_number, e.op, e.entity_type, e.entity_id,
                      e.fields, e."values", e.actor_type, e.actor_id, e.thread, e.mutation, e.at
               from {{schema}}.block b

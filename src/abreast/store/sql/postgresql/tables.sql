@@ -41,7 +41,7 @@ create table if not exists {{schema}}.event (
     seq         bigint generated always as identity, -- for one entity: commit order, because its row was locked
     primary key (xact, workspace, ord)
 );
-create index if not exists event_entity on {{schema}}.event (entity_type, entity_id, seq desc);
+create index if not exists event_entity on {{schema}}.event (entity_id, entity_type, seq);
 create index if not exists event_opens on {{schema}}.event (xact, seq) where opens;
 
 -- A stretch of the log: the events of one transaction in one workspace, `last_ord - n < ord <= last_ord`,

@@ -20,8 +20,11 @@ with place as materialized (
 select p.known, p.head, p.horizon, p.horizon_check, p.cursor_revision, p.cursor_check, p.start,
        (select e.check_number from abreast_event e where e.workspace = :workspace and e.revision = p.start),
        (select e.check_number from abreast_event e where e.workspace = :workspace and e.revision = p.head),
+       case when p.cursor_revision <> p.start then
+           (select e.check_number from abreast_event e where e.workspace = :workspace and e.revision = p.cursor_revision) end,
+       (select e.check_number from abreast_event e where e.workspace = :workspace and e.revision = :furthest),
        (select value from abreast_meta where name = 'telling'),
-       (select json_group_array(json({{event}}))
+       (select '[' || group_concat({{event}}) || ']'
         from (select * from abreast_event e
               where e.workspace = :workspace and e.revision > max(p.start, p.horizon)
               order by e.revision limit :limit) x){{rows}}
