@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import threading
 import time
@@ -130,7 +131,7 @@ def pg_capture_multirow(bench: Bench) -> Outcomes:
     rounds = bench.rounds(9)
     with product(bench.databases.fresh("postgresql"), rows(_ROWS)) as made:
         # The round that warms up counts too when deadlocks are counted: 10,000 captured transactions in all.
-        writers = _Writers(made, bench.size(-(-10_000 // (rounds + 1) // 8 + 1) * 8, 16))
+        writers = _Writers(made, bench.size(math.ceil(10_000 / (rounds + 1) / 8) * 8, 16))
         figures = []
         try:
             for number in range(rounds + 1):

@@ -42,11 +42,11 @@ def at(stage: str, database: Any, checkpoints: Path, thread: str) -> Iterator[su
 def main() -> None:
     from langchain.agents import create_agent
     from langchain.agents.middleware import HumanInTheLoopMiddleware
-    from planner import CONTEXT, declare
-    from talk import TOOL_CALL, write_tool
 
     from abreast import Abreast, RunContext
     from abreast.testing import ScriptedModel
+    from planner import CONTEXT, declare
+    from talk import TOOL_CALL, write_tool
 
     given = json.loads(sys.argv[1])
     hub = declare(Abreast(given["url"]))

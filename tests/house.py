@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-import oracle
 import sqlalchemy as sa
-from oracle import Watched
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+import oracle
 from abreast import Abreast, ChangeEvent, constant, via
+from oracle import Watched
 
 
 class Base(DeclarativeBase):
@@ -70,7 +70,9 @@ WATCHED = (
         recorded={"id", "workspace_id", "title", "move_in_date", "budget", "details"},
         workspace=lambda row, find: row["workspace_id"],
     ),
-    Watched(Item.__table__, recorded={"id", "plan_id", "title", "done"}, workspace=lambda row, find: _of_plan(row["plan_id"], find)),
+    Watched(
+        Item.__table__, recorded={"id", "plan_id", "title", "done"}, workspace=lambda row, find: _of_plan(row["plan_id"], find)
+    ),
     Watched(Tag.__table__, recorded={"color"}, workspace=lambda row, find: _of_item(row["item_id"], find)),
     Watched(Game.__table__, recorded={"id", "score", "version"}, workspace=lambda row, find: "league"),
 )
@@ -137,7 +139,8 @@ class House:
     def news(self) -> list[str]:
         """The events since the last call in words: workspace, operation, entity and, of an update, its fields."""
         return [
-            " ".join([event.workspace, event.op, event.entity_type, event.entity_id, *sorted(event.fields)]) for event in self.events()
+            " ".join([event.workspace, event.op, event.entity_type, event.entity_id, *sorted(event.fields)])
+            for event in self.events()
         ]
 
     def mistakes(self) -> list[str]:
@@ -158,7 +161,8 @@ def furnish(house: House) -> None:
     """Two plans in w1 and one in w2, with items and tags; nothing of it is news any more."""
     house.run(
         "insert into plan (id, workspace_id, title) values ('p1', 'w1', 'one'), ('p2', 'w1', 'two'), ('p3', 'w2', 'three')",
-        "insert into item (id, plan_id, title, done) values (1, 'p1', 'internet', false), (2, 'p1', 'gas', false), (3, 'p3', 'keys', false)",
+        "insert into item (id, plan_id, title, done) values (1, 'p1', 'internet', false), (2, 'p1', 'gas', false)",
+        "insert into item (id, plan_id, title, done) values (3, 'p3', 'keys', false)",
         "insert into tag (number, name, item_id, color) values (1, 'a', 1, 'red'), (2, 'b', 1, 'blue'), (1, 'c', 3, 'red')",
     )
     house.news()

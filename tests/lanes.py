@@ -66,7 +66,10 @@ class Lanes:
     def locks(self, lane: Lane) -> set[str]:
         """The relations in which this lane's transaction has written or locked rows."""
         written = "relation is not null and mode <> 'AccessShareLock'"
-        return {row[0] for row in self.watch.run(f"select relation::regclass::text from pg_locks where pid = {lane.pid} and {written}")}
+        return {
+            row[0]
+            for row in self.watch.run(f"select relation::regclass::text from pg_locks where pid = {lane.pid} and {written}")
+        }
 
 
 @contextmanager

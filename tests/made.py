@@ -16,7 +16,9 @@ def event(revision: int, op: Any = "update", entity: tuple[str, str] = ("plan", 
     values: Mapping[str, tuple[Any, Any]] = more.pop("values", {})
     fields = tuple(more.pop("fields", values))
     given = {"workspace": "w1", "actor": SOMEBODY, "thread": None, "mutation": None, "at": "2026-09-01T00:00:00.000Z", **more}
-    return ChangeEvent(revision=revision, op=op, entity_type=entity[0], entity_id=entity[1], fields=fields, values=values, **given)
+    return ChangeEvent(
+        revision=revision, op=op, entity_type=entity[0], entity_id=entity[1], fields=fields, values=values, **given
+    )
 
 
 def row(entity: tuple[str, str] = ("plan", "p1"), **values: Any) -> Row:

@@ -41,8 +41,7 @@ class Watched:
 def plain(value: Any) -> Any:
     """A Python value in the one JSON form that events and rows have."""
     if isinstance(value, dt.datetime):
-        text = value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z" if value.tzinfo else value.isoformat()
-        return text
+        return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z" if value.tzinfo else value.isoformat()
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, Decimal | uuid.UUID):
@@ -73,9 +72,17 @@ def events(hub: Abreast, workspace: str, *, after: int = 0) -> tuple[ChangeEvent
 def live(house: Any) -> dict[Entity, dict[str, Any]]:
     """Every row that has a workspace, with its recorded values."""
     with house.engine.connect() as connection:
-        rows = {w.table.name: [row._mapping for row in connection.execute(sa.select(w.table))] for w in house.watched}
+        rows = {
+            w.table.name: [
+                {column.name: value for column, value in zip(w.table.columns, row, strict=True)}
+                for row in connection.execute(sa.select(w.table))
+            ]
+            for w in house.watched
+        }
     by_key = {
-        (w.table.name, *(row[c.name] for c in w.table.primary_key.columns)): row for w in house.watched for row in rows[w.table.name]
+        (w.table.name, *(row[column.name] for column in w.table.primary_key.columns)): row
+        for w in house.watched
+        for row in rows[w.table.name]
     }
 
     def find(table: str, *key: Any) -> Any:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import sys
 
-from house import declare
-
 from abreast import Abreast
+from house import declare
 
 
 class Poller:

@@ -14,11 +14,11 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from planner import CONTEXT, declare, planner
 
 from abreast import RunContext
 from abreast.core.render import CHANGES, CURRENT
 from abreast.testing import ScriptedModel, calls
+from planner import CONTEXT, declare, planner
 
 CORNERS = pytest.mark.parametrize(
     ("database", "door"), [("sqlite", "sync"), ("postgresql", "async")], indirect=True, ids=["sqlite-sync", "postgresql-async"]
@@ -62,7 +62,11 @@ class Talk:
         return self
 
     def build(
-        self, tools: Sequence[Any] = (), before: Sequence[AgentMiddleware] = (), after: Sequence[AgentMiddleware] = (), **settings: Any
+        self,
+        tools: Sequence[Any] = (),
+        before: Sequence[AgentMiddleware] = (),
+        after: Sequence[AgentMiddleware] = (),
+        **settings: Any,
     ) -> Any:
         """An agent of this conversation's model, hub and saver."""
         return create_agent(
@@ -82,7 +86,9 @@ class Talk:
         """One run through the hub."""
         return self.door(self.hub).run(agent or self.agent, input, thread=thread, context=context, **named)
 
-    def invoke(self, input: Any = QUESTION, *, thread: str | None = "t", context: Any = CONTEXT, agent: Any = None, **place: Any) -> Any:
+    def invoke(
+        self, input: Any = QUESTION, *, thread: str | None = "t", context: Any = CONTEXT, agent: Any = None, **place: Any
+    ) -> Any:
         """One run without the hub's runner: the graph's own `invoke` or `ainvoke`."""
         given = {"messages": [("user", input)]} if isinstance(input, str) else input
         configurable = {**({"thread_id": thread} if thread is not None else {}), **place}
@@ -163,6 +169,10 @@ def wait_tool(wait: Callable[[], Any]) -> BaseTool:
     return StructuredTool.from_function(coroutine=call, name="wait", description="Waits.")
 
 
+class Broken(Exception):
+    """What goes wrong."""
+
+
 TOOL_CALL = calls("write")
 """An answer that calls the tool `write`."""
 
@@ -230,3 +240,22 @@ def locked(database: Any, engine: sa.Engine, table: str, mode: str = "access exc
             connection.rollback()
     finally:
         connection.close()
+
+
+def snapshots(door: Any, agent: Any, thread: str = "t") -> list[Any]:
+    """The states of a conversation, newest first."""
+    config = {"configurable": {"thread_id": thread}}
+    if door.kind == "sync":
+        return list(agent.get_state_history(config))
+
+    async def collect() -> list[Any]:
+        return [one async for one in agent.aget_state_history(config)]
+
+    return door.wait(collect())
+
+
+def update(door: Any, agent: Any, config: Any, values: Any, **more: Any) -> Any:
+    """A graph's `update_state` or `aupdate_state`."""
+    if door.kind == "sync":
+        return agent.update_state(config, values, **more)
+    return door.wait(agent.aupdate_state(config, values, **more))

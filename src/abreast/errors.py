@@ -13,7 +13,14 @@
     |-- InputError                  the caller asked for something that is not there or not allowed
     |   |-- UnknownWorkspaceError
     |   |-- UnknownEntityError
+    |   |-- MutationReusedError
     |   `-- MarkError
+    |-- RereadError                 what was read is out of date: read again, then decide again
+    |   `-- VersionConflictError
+    |-- RefusedError                the application said no; a repeat gets the same answer
+    |-- LeaseError                  the run may not go on
+    |   |-- ThreadBusyError
+    |   `-- LeaseLostError
     `-- UnavailableError            may pass: try again
 
 The branches follow what a caller can do. The message defaults to the class's docstring.
@@ -83,8 +90,50 @@ class UnknownEntityError(InputError):
     """No such row, or this person may not read it."""
 
 
+class MutationReusedError(InputError):
+    """This mutation id was used for another write. A new intention needs a new id."""
+
+
 class MarkError(InputError):
     """The mark in this conversation's state is not one that abreast wrote."""
+
+
+class RereadError(AbreastError):
+    """What was read is out of date. Read again, then decide again."""
+
+
+class VersionConflictError(RereadError):
+    """The row has changed since it was read. Nothing was written; read it again.
+
+    `entity_type` and `entity_id` name the row, `expected` is the version that was read, `version` the current one and
+    `row` the current values.
+    """
+
+    entity_type: str
+    entity_id: str
+    expected: int
+    version: int
+    row: Any
+
+
+class RefusedError(AbreastError):
+    """The application refused this write.
+
+    Raised by the application's own code inside `hub.write`: what the block wrote is rolled back, and the refusal is
+    the mutation's outcome. Fields must be JSON.
+    """
+
+
+class LeaseError(AbreastError):
+    """This run does not hold its thread."""
+
+
+class ThreadBusyError(LeaseError):
+    """Another run holds this conversation. Wait until it has ended, or tell the person so."""
+
+
+class LeaseLostError(LeaseError):
+    """This run lost its conversation to another one. Nothing of it was written; end it."""
 
 
 class UnavailableError(AbreastError):

@@ -53,6 +53,15 @@ class Attribution:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one run to act for a thread, as long as no newer token exists."""
+
+    thread: str
+    token: int
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeEvent:
     """One row change of the log.
 
@@ -82,6 +91,20 @@ class Row:
     entity_id: str
     values: Mapping[str, Any]
     version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a governed write did: HEAD after it, and each change's row after it with its version (None for a delete).
+
+    `repeated`: this mutation had been applied before; all of this is its first outcome, and nothing was written again.
+    """
+
+    workspace: str
+    revision: int
+    rows: tuple[Row | None, ...] = ()
+    mutation: str | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from house import House, build
 from writer import PLANS, WORKSPACES
 
@@ -12,7 +13,8 @@ def busy_house(database, hubs) -> House:
     """Twelve plans in three workspaces, and nothing that is news."""
     house = build(database, hubs)
     house.run(
-        "insert into plan (id, workspace_id, title) values " + ", ".join(f"('{plan}', '{WORKSPACES[plan]}', '')" for plan in PLANS)
+        "insert into plan (id, workspace_id, title) values "
+        + ", ".join(f"('{plan}', '{WORKSPACES[plan]}', '')" for plan in PLANS)
     )
     house.news()
     return house

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 import sqlalchemy as sa
+
 from oracle import heads
 from processes import confirmed, started
 

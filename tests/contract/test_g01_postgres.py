@@ -5,11 +5,11 @@ from __future__ import annotations
 import psycopg
 import pytest
 import sqlalchemy as sa
-from house import House, build, furnish
-from oracle import Watched
 from sqlalchemy.engine import make_url
 
 from abreast import CaptureError, via
+from house import House, build, furnish
+from oracle import Watched
 
 
 @pytest.fixture
@@ -19,23 +19,25 @@ def house(postgres, hubs) -> House:
     return made
 
 
+def _copy(house: House, rows: list[tuple[int, str, str, bool]]) -> None:
+    statement = "copy item (id, plan_id, title, done) from stdin"
+    with psycopg.connect(house.database.plain) as connection, connection.cursor().copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
 def test_g1_copy(house):
-    with psycopg.connect(house.database.plain) as connection:
-        with connection.cursor().copy("copy item (id, plan_id, title, done) from stdin") as copy:
-            for number in range(100, 160):
-                copy.write_row((number, "p1" if number % 2 else "p3", "copied", False))
+    _copy(house, [(number, "p1" if number % 2 else "p3", "copied", False) for number in range(100, 160)])
     news = house.news()
     assert sorted(news) == sorted(f"{'w1' if n % 2 else 'w2'} insert item {n}" for n in range(100, 160))
     assert house.mistakes() == []
 
 
 def test_g1_copy_of_one_row_and_of_none(house):
-    for rows in ([(100, "p1")], []):
-        with psycopg.connect(house.database.plain) as connection:
-            with connection.cursor().copy("copy item (id, plan_id, title, done) from stdin") as copy:
-                for number, plan in rows:
-                    copy.write_row((number, plan, "copied", False))
-        assert house.news() == [f"w1 insert item {number}" for number, _ in rows]
+    _copy(house, [(100, "p1", "copied", False)])
+    assert house.news() == ["w1 insert item 100"]
+    _copy(house, [])
+    assert house.news() == []
     assert house.mistakes() == []
 
 

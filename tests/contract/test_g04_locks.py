@@ -6,10 +6,11 @@ import random
 
 import psycopg
 import pytest
+from psycopg import errors
+
 from house import House, Plan, build, furnish
 from lanes import lanes
 from oracle import heads
-from psycopg import errors
 
 
 @pytest.fixture
@@ -137,7 +138,19 @@ CONSTRAINTS = {
     "rolled back to before it": ["1", "savepoint a", "2", "now", "3", "rollback to a", "4"],
     "the first event is rolled back with it": ["savepoint a", "1", "now", "2", "rollback to a", "3"],
     "nothing but it is rolled back": ["1", "savepoint a", "now", "rollback to a", "2", "later", "3"],
-    "rolled back to behind it": ["1", "now", "savepoint a", "2", "rollback to a", "3", "later", "savepoint b", "4", "rollback to b", "5"],
+    "rolled back to behind it": [
+        "1",
+        "now",
+        "savepoint a",
+        "2",
+        "rollback to a",
+        "3",
+        "later",
+        "savepoint b",
+        "4",
+        "rollback to b",
+        "5",
+    ],
     "released": ["1", "savepoint a", "now", "2", "release a", "3", "later", "savepoint b", "4", "rollback to b"],
     "at the end": ["1", "2", "now"],
     "and all settings forgotten": ["1", "reset all", "2", "now", "discard temp", "3"],
@@ -209,7 +222,9 @@ def test_g4_who_writes_on_after_set_constraints_holds_the_head_until_commit(hous
     lane.wait_until_waiting(late, waiting)
     early.run("update plan set title = 'early again' where id = 'p1'", "commit")
     waiting.result(timeout=60)
-    assert [line for line in house.news() if line.startswith("w1")] == ["w1 update plan p1 title"] * 2 + ["w1 update plan p2 title"]
+    assert [line for line in house.news() if line.startswith("w1")] == ["w1 update plan p1 title"] * 2 + [
+        "w1 update plan p2 title"
+    ]
     assert house.mistakes() == []
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from house import House, Item, Plan, build, furnish
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from abreast import ConfigurationError, agent, system, user
+from abreast import ConfigurationError, NotInstalledError, agent, system, user
+from house import House, Item, Plan, build, furnish
 
 NOBODY = ("unknown", None, None, None)
 U1 = ("user", "u1", None, None)
@@ -46,9 +46,26 @@ def test_g5_a_write_without_attribution_is_recorded_as_unknown(house):
     assert who(house) == [("a", *NOBODY)]
 
 
+def twice(session: Session) -> None:
+    """Fails: the row is there already."""
+    session.add(Item(id=1, plan_id="p1", title="twice"))
+    session.flush()
+
+
+def write_and_fail(session: Session, title: str) -> None:
+    write(session, title)
+    raise KeyError("of the application")
+
+
 @pytest.mark.parametrize(
-    ("actor", "expected"), [(user("u1"), ("user", "u1")), (agent("a"), ("agent", "a")), (agent(), ("agent", None)), (system("job"), ("system", "job"))]
-)  # fmt: skip
+    ("actor", "expected"),
+    [
+        (user("u1"), ("user", "u1")),
+        (agent("a"), ("agent", "a")),
+        (agent(), ("agent", None)),
+        (system("job"), ("system", "job")),
+    ],
+)
 def test_g5_a_session_says_who_in_which_conversation_and_by_which_mutation(house, actor, expected):
     with Session(house.engine) as session, house.hub.attribute(session, actor=actor, thread="t 'ü", mutation="m\n1"):
         session.get_one(Plan, "p1").title = "a"
@@ -123,14 +140,12 @@ def test_g5_it_holds_for_every_transaction_that_begins_inside(house):
 def test_g5_a_failure_inside_ends_it(house):
     with Session(house.engine) as session:
         with pytest.raises(sa.exc.IntegrityError), house.hub.attribute(session, actor=user("u1")):
-            session.add(Item(id=1, plan_id="p1", title="twice"))
-            session.flush()
+            twice(session)
         session.rollback()
         write(session, "a")
         session.commit()
         with pytest.raises(KeyError), house.hub.attribute(session, actor=user("u1")):
-            write(session, "kept")
-            raise KeyError("of the application")
+            write_and_fail(session, "kept")
         write(session, "behind")
         session.commit()
     assert who(house) == [("a", *NOBODY), ("kept", *U1), ("behind", *NOBODY)]
@@ -145,8 +160,7 @@ def test_g5_savepoints_inside_a_block(house):
         savepoint.rollback()
         write(session, "behind it")
         with pytest.raises(sa.exc.IntegrityError), session.begin_nested():
-            session.add(Item(id=1, plan_id="p1", title="twice"))
-            session.flush()
+            twice(session)
         write(session, "behind a failure")
         session.commit()
     assert who(house) == [("released", *U1), ("behind it", *U1), ("behind a failure", *U1)]
@@ -154,6 +168,7 @@ def test_g5_savepoints_inside_a_block(house):
 
 def test_g5_a_block_inside_a_savepoint_that_is_rolled_back(house):
     with Session(house.engine) as session, house.hub.attribute(session, actor=user("u1")):
+        write(session, "before")
         savepoint = session.begin_nested()
         with house.hub.attribute(session, actor=agent("a1"), thread="t1", mutation="m1"):
             write(session, "lost")
@@ -166,7 +181,64 @@ def test_g5_a_block_inside_a_savepoint_that_is_rolled_back(house):
         savepoint.rollback()
         write(session, "outer again")
         session.commit()
-    assert who(house) == [("still inside", *A1), ("outer", *U1), ("outer again", *U1)]
+    assert who(house) == [("before", *U1), ("still inside", *A1), ("outer", *U1), ("outer again", *U1)]
+
+
+def test_g5_a_connection_keeps_it_behind_savepoints_and_in_its_next_transaction(house):
+    with house.engine.connect() as connection:
+        connection.begin()
+        with house.hub.attribute(connection, actor=user("u1")):
+            savepoint = connection.begin_nested()
+            with house.hub.attribute(connection, actor=agent("a1"), thread="t1", mutation="m1"):
+                write(connection, "lost")
+                savepoint.rollback()
+                write(connection, "still inside")
+            write(connection, "outer")
+            connection.commit()
+            write(connection, "next")
+            connection.rollback()
+            connection.exec_driver_sql("update plan set title = 'the one after' where id = 'p1'")
+            connection.commit()
+        write(connection, "behind")
+        connection.commit()
+    assert who(house) == [("still inside", *A1), ("outer", *U1), ("the one after", *U1), ("behind", *NOBODY)]
+
+
+def test_g5_an_error_that_is_caught_inside_leaves_the_session_to_its_owner(house):
+    with Session(house.engine) as session:
+        with house.hub.attribute(session, actor=user("u1")), pytest.raises(sa.exc.IntegrityError):
+            session.execute(sa.text("insert into plan (id, workspace_id) values ('p1', 'w1')"))
+        session.rollback()
+        write(session, "a")
+        session.commit()
+    assert who(house) == [("a", *NOBODY)]
+
+
+def test_g5_an_asynchronous_session_wants_async_with(house):
+    async def run() -> None:
+        engine = create_async_engine(_asynchronous(house)[0])
+        async with AsyncSession(engine) as session:
+            with pytest.raises(ConfigurationError, match="async with"), house.hub.attribute(session, actor=user("u1")):
+                pass
+        await engine.dispose()
+
+    asyncio.run(run())
+
+
+def test_g5_a_database_without_our_tables_is_said_and_the_session_stays_whole(database, hubs):
+    engine = database.engine()
+    Plan.metadata.create_all(engine)
+    hub = hubs(database)
+    with Session(engine) as session:
+        session.execute(sa.select(Plan)).all()
+        if database.kind == "sqlite":
+            with pytest.raises(NotInstalledError), hub.attribute(session, actor=user("u1")):
+                pass
+        else:  # settings need no table
+            with hub.attribute(session, actor=user("u1")):
+                session.add(Plan(id="q", workspace_id="w1"))
+        session.add(Plan(id="p", workspace_id="w1"))
+        session.commit()
 
 
 def test_g5_only_sessions_and_open_connections_are_taken(house):
@@ -180,13 +252,15 @@ def test_g5_only_sessions_and_open_connections_are_taken(house):
 
 def test_g5_a_connection_that_commits_each_statement_is_refused(house):
     """Who and why live in a transaction: without one they would be lost, or on SQLite speak for whoever writes next."""
-    with house.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        with pytest.raises(ConfigurationError, match="AUTOCOMMIT"), connection.begin(), house.hub.attribute(connection, actor=user("u1")):
-            write(connection, "a")
-    with Session(house.engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
-        with pytest.raises(ConfigurationError, match="AUTOCOMMIT"), house.hub.attribute(session, actor=user("u1")):
+    engine = house.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection, connection.begin():
+        with pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
+            house.hub.attribute(connection, actor=user("u1")).__enter__()
+        write(connection, "a")
+    with Session(engine) as session, house.hub.attribute(session, actor=user("u1")):
+        with pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
             write(session, "a")
-            session.commit()
+        session.rollback()
     house.run("update plan set title = 'b' where id = 'p1'")
     assert who(house)[-1] == ("b", *NOBODY)
 
@@ -204,7 +278,7 @@ async def _session(house: House, engine: Any) -> None:
     async with AsyncSession(engine) as session:
         async with house.hub.attribute(session, actor=user("u1")):
             plan = await session.get_one(Plan, "p1")
-            plan.title = "one"
+            plan.title = "uno"
             await session.commit()
             await session.execute(sa.text("update plan set title = 'two' where id = 'p1'"))
             async with house.hub.attribute(session, actor=agent("a1"), thread="t1", mutation="m1"):
@@ -226,11 +300,14 @@ async def _connection(house: House, engine: Any) -> None:
 
 
 async def _failing(house: House, engine: Any) -> None:
+    async def fail(session: AsyncSession) -> None:
+        async with house.hub.attribute(session, actor=user("u1")):
+            session.add(Item(id=1, plan_id="p1", title="twice"))
+            await session.flush()
+
     async with AsyncSession(engine) as session:
         with pytest.raises(sa.exc.IntegrityError):
-            async with house.hub.attribute(session, actor=user("u1")):
-                session.add(Item(id=1, plan_id="p1", title="twice"))
-                await session.flush()
+            await fail(session)
         await session.rollback()
         await session.execute(sa.text("update plan set title = 'eight' where id = 'p1'"))
         await session.commit()
@@ -245,7 +322,7 @@ def test_g5_asynchronous_sessions_and_connections(house):
     for url in _asynchronous(house):
         asyncio.run(all_of_it(create_async_engine(url)))
         assert who(house) == [
-            ("one", *U1),
+            ("uno", *U1),
             ("two", *U1),
             ("three", *A1),
             ("four", *U1),
@@ -350,7 +427,13 @@ def test_g5_a_pooled_connection_forgets_who_used_it(postgres, hubs):
 
 # -- programs that know nothing of abreast ------------------------------------------------------------------------------
 
-STRANGE = [("user", "u1", "t", "m"), ("agent", "", "", ""), ("root", "u1", "t", None), ("", "", "", ""), ("User", "x" * 10_000, "ü", "'")]
+STRANGE = [
+    ("user", "u1", "t", "m"),
+    ("agent", "", "", ""),
+    ("root", "u1", "t", None),
+    ("", "", "", ""),
+    ("User", "x" * 10_000, "ü", "'"),
+]
 
 
 def test_g5_a_foreign_program_may_say_who_in_its_own_sql(house):

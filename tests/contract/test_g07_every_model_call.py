@@ -7,17 +7,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-import child
 import pytest
 import sqlalchemy as sa
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langgraph.types import Command
-from planner import CONTEXT, declare
 from sqlalchemy.engine import make_url
-from talk import CORNERS, TOOL_CALL, Talk, locked, write_tool
 
+import child
 from abreast import ConfigurationError, UnavailableError
 from abreast.core.render import UNKNOWN_STATE
+from planner import CONTEXT, declare
+from talk import CORNERS, TOOL_CALL, Talk, locked, write_tool
 
 APPROVE = Command(resume={"decisions": [{"type": "approve"}]})
 

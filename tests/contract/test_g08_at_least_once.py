@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-import child
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
@@ -31,14 +30,15 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import StateGraph
-from planner import CONTEXT, Plan
 from pydantic import BaseModel
-from talk import CORNERS, TOOL_CALL, Around, Talk, block_of, revisions_of, wait_tool, write_tool
 from typing_extensions import TypedDict
 
+import child
 from abreast import Budget, ConfigurationError, RunContext
 from abreast.langgraph import SyncState
 from abreast.testing import ScriptedModel, calls
+from planner import CONTEXT, Plan
+from talk import CORNERS, TOOL_CALL, Around, Broken, Talk, block_of, revisions_of, wait_tool, write_tool
 
 
 @dataclass
@@ -56,10 +56,6 @@ class Case:
     tools: Sequence[Any] = ()
     run: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-
-
-class Broken(Exception):
-    """What goes wrong."""
 
 
 def breaks() -> None:
@@ -254,8 +250,14 @@ CASES = [
     Case("a validator says no", status="failed", reason="refuses refused the answer", run={"validate": [refuses]}),
     Case("a validator raises", status="failed", reason="complains refused the answer: too short", run={"validate": [complains]}),
     Case("one of two validators says no", status="failed", reason="refuses", run={"validate": [accepts, refuses, accepts]}),
-    Case("the run is paused", [TOOL_CALL], status="awaiting_approval", reason="paused", tools=[write_tool(lambda: None)],
-         before=[lambda: HumanInTheLoopMiddleware({"write": True})]),
+    Case(
+        "the run is paused",
+        [TOOL_CALL],
+        status="awaiting_approval",
+        reason="paused",
+        tools=[write_tool(lambda: None)],
+        before=[lambda: HumanInTheLoopMiddleware({"write": True})],
+    ),
     # -- it succeeded
     Case("a plain answer", moved=True),
     Case("all validators agree", moved=True, run={"validate": [accepts, accepts]}),
@@ -365,7 +367,9 @@ def test_g8_a_process_that_is_killed_moves_nothing(database, hubs, door, tmp_pat
     with ExitStack() as killed:
         for stage in child.STAGES:
             killed.enter_context(child.at(stage, database, path, stage))
-    last = {stage: door.state(talk.agent, {"configurable": {"thread_id": stage}}).values["messages"][-1] for stage in child.STAGES}
+    last = {
+        stage: door.state(talk.agent, {"configurable": {"thread_id": stage}}).values["messages"][-1] for stage in child.STAGES
+    }
     assert {stage: message.type for stage, message in last.items()} == {"model": "human", "tool": "ai", "validator": "ai"}
     assert last["validator"].text == "an answer"
     for stage in child.STAGES:

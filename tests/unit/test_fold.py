@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from made import event, row, rows_of
 
 from abreast import Actor
 from abreast.core.fold import FieldChange, fold
+from made import event, row, rows_of
 
 PLAN = rows_of(row(title="now", budget=9))
 

@@ -63,12 +63,23 @@ def test_g9_a_workspace_new_to_the_mark_starts_at_head():
 
 @pytest.mark.parametrize(
     "damaged",
-    [None, "r1", {}, [], ["r1", 3, 7, 33, 77], ["r1", 3, 7, 33, 77, 1, 1], [1, 3, 7, 33, 77, 1], ["r1", -3, 7, 33, 77, 1]]
-    + [["r1", 3.0, 7, 33, 77, 1], ["r1", "3", 7, 33, 77, 1], ["r1", None, 7, 33, 77, 1]],
+    [
+        None,
+        "r1",
+        {},
+        [],
+        ["r1", 3, 7, 33, 77],
+        ["r1", 3, 7, 33, 77, 1, 1],
+        [1, 3, 7, 33, 77, 1],
+        ["r1", -3, 7, 33, 77, 1],
+        ["r1", 3.0, 7, 33, 77, 1],
+        ["r1", "3", 7, 33, 77, 1],
+        ["r1", None, 7, 33, 77, 1],
+    ],
     ids=repr,
 )
 def test_g9_a_damaged_entry_is_a_mark_error(damaged):
-    with pytest.raises(MarkError, match="damaged.*Remove the key"):
+    with pytest.raises(MarkError, match=r"damaged.*Remove the key"):
         start({"w1": damaged}, "w1", NEW)
 
 

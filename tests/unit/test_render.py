@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made import SOMEBODY, batch, event, row
 
 from abreast import Actor, Budget
 from abreast.core.fold import fold
 from abreast.core.render import CHANGES, CURRENT, HISTORY, Wording, count_bytes, quoted, render, shortened, word
 from abreast.types import Position, Told
+from made import SOMEBODY, batch, event, row
 
 LARGE = Budget(current=10**7, changes=10**7, value=10**6)
 
@@ -53,7 +53,11 @@ PLAN = row(title="Mapo", move_in_date="2026-09-30")
         (event(41, "delete", actor=Actor("system", "nightly job")), [], 'r41, system "nightly job", plan p1 was deleted'),
         (event(41, "delete", actor=Actor("agent", "a"), thread="t"), [], "r41, you, plan p1 was deleted"),
         (event(41, "delete", actor=Actor("user", "you")), [], "r41, user you, plan p1 was deleted"),
-        (event(41, "delete", entity=("check list", '["1","a"]')), [], 'r41, user u_1, "check list" "[\\"1\\",\\"a\\"]" was deleted'),
+        (
+            event(41, "delete", entity=("check list", '["1","a"]')),
+            [],
+            'r41, user u_1, "check list" "[\\"1\\",\\"a\\"]" was deleted',
+        ),
     ],
 )
 def test_a_line(made, rows, expected):
@@ -86,9 +90,18 @@ def test_several_workspaces_stand_apart():
     two = batch([event(9, "delete")], [row(id="p9")], workspace="the other")
     three = batch(workspace="w3")
     assert text(one, two, three) == "\n".join(
-        [CHANGES, "In workspace w1:", "r4, user u_1, plan p1 was deleted", 'In workspace "the other":']
-        + ["r9, user u_1, plan p1 was deleted", "", CURRENT, "workspace w1: {}"]
-        + ['workspace "the other": {"plan": [{"id": "p9"}]}', "workspace w3: {}"]
+        [
+            CHANGES,
+            "In workspace w1:",
+            "r4, user u_1, plan p1 was deleted",
+            'In workspace "the other":',
+            "r9, user u_1, plan p1 was deleted",
+            "",
+            CURRENT,
+            "workspace w1: {}",
+            'workspace "the other": {"plan": [{"id": "p9"}]}',
+            "workspace w3: {}",
+        ]
     )
 
 
@@ -117,8 +130,16 @@ def test_what_loaders_returned_is_current():
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("12345", "12345"), ("123456", "12345…"), ("12345…", "12345…"), (123456789, 123456789), (None, None), ([1], [1])]
-    + [([1, 2, 3], "[1, 2…"), ({"a": 1}, '{"a":…')],
+    [
+        ("12345", "12345"),
+        ("123456", "12345…"),
+        ("12345…", "12345…"),
+        (123456789, 123456789),
+        (None, None),
+        ([1], [1]),
+        ([1, 2, 3], "[1, 2…"),
+        ({"a": 1}, '{"a":…'),
+    ],
 )
 def test_values_are_shortened(value, expected):
     assert shortened(value, 5) == expected
@@ -162,9 +183,7 @@ any_actor = st.builds(Actor, st.sampled_from(["user", "agent", "system", "unknow
 def any_batch(draw: Any) -> Any:
     kinds = draw(st.lists(any_text, min_size=1, max_size=3, unique=True))
     entities = draw(st.lists(st.tuples(st.sampled_from(kinds), any_text), min_size=1, max_size=4, unique=True))
-    rows = [
-        row(entity, **draw(st.dictionaries(any_text, any_value, max_size=3))) for entity in entities if draw(st.booleans())
-    ]
+    rows = [row(entity, **draw(st.dictionaries(any_text, any_value, max_size=3))) for entity in entities if draw(st.booleans())]
     events = []
     for revision in range(4, 4 + draw(st.integers(0, 6))):
         values = draw(st.dictionaries(any_text, st.tuples(any_value, any_value), max_size=2))

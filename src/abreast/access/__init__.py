@@ -1,7 +1,22 @@
 """Executes flows. The only floor that opens connections and commits; what a caller opened stays the caller's."""
 
-from abreast.access.base import Access, Operation, aperform, perform, read, snapshot, write
+from abreast.access.base import Access, Operation, aperform, govern, perform, read, snapshot, write
+from abreast.access.batching import Job
 from abreast.access.database import open_access
+from abreast.access.holding import Held
 from abreast.access.session import Attribute
 
-__all__ = ["Access", "Attribute", "Operation", "aperform", "open_access", "perform", "read", "snapshot", "write"]
+__all__ = [
+    "Access",
+    "Attribute",
+    "Held",
+    "Job",
+    "Operation",
+    "aperform",
+    "govern",
+    "open_access",
+    "perform",
+    "read",
+    "snapshot",
+    "write",
+]

@@ -10,8 +10,11 @@ from typing import Any, Literal, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from abreast.access.batching import Job
+from abreast.access.holding import Held
+from abreast.store.mutations import Outcome
 from abreast.store.schema import DialectName
-from abreast.store.statement import Flow, InSession, Query, Rows, Statement
+from abreast.store.statement import Flow, InSession, Query, Rows, Statement, escaped
 
 T = TypeVar("T")
 Work = Callable[[], Flow[T]]
@@ -22,8 +25,9 @@ Work = Callable[[], Flow[T]]
 class Step:
     """One piece of work of an operation, and how much of a transaction it needs."""
 
-    kind: Literal["read", "snapshot", "write"]
-    work: Work[Any]
+    kind: Literal["read", "snapshot", "write", "govern"]
+    work: Any
+    """What makes the flow; of a governed write the job."""
 
 
 Operation = Generator[Step, Any, T]
@@ -48,15 +52,41 @@ def write(work: Work[T]) -> Operation[T]:
     return answer
 
 
+def govern(job: Job) -> Operation[Outcome]:
+    """One governed write."""
+    answer: Outcome = yield Step("govern", job)
+    return answer
+
+
 class Access(ABC):
     """One database. `read` and `write` come in pairs; the `a` form is the same work behind an async door.
 
     read: one statement, its own snapshot. snapshot: several statements, one snapshot, read only; the only place where
     a flow may ask for a Query or a session. write: one transaction, committed when the flow returns, rolled back when
-    it raises. All raise UnavailableError where the database is gone, locked or out of time.
+    it raises. govern: one governed write, maybe in one transaction with others. All raise UnavailableError where the
+    database is gone, locked or out of time.
     """
 
     dialect: DialectName
+
+    @property
+    @abstractmethod
+    def sql_dialect(self) -> sa.Dialect:
+        """SQLAlchemy's dialect, for the types of columns."""
+
+    @abstractmethod
+    def carried(self, value: Any) -> Any:
+        """A bound value as a governed write carries it to the database."""
+
+    @abstractmethod
+    def hold(self) -> Held:
+        """A connection with a transaction of its own, which the caller ends."""
+
+    @abstractmethod
+    def govern(self, job: Job) -> Outcome: ...
+
+    @abstractmethod
+    async def agovern(self, job: Job) -> Outcome: ...
 
     @abstractmethod
     def read(self, work: Work[T]) -> T: ...
@@ -89,7 +119,7 @@ class Access(ABC):
 
 def perform(access: Access, operation: Operation[T]) -> T:
     """Runs an operation in this thread."""
-    doors = {"read": access.read, "snapshot": access.snapshot, "write": access.write}
+    doors: dict[str, Any] = {"read": access.read, "snapshot": access.snapshot, "write": access.write, "govern": access.govern}
     try:
         step = next(operation)
         while True:
@@ -106,7 +136,7 @@ def perform(access: Access, operation: Operation[T]) -> T:
 
 async def aperform(access: Access, operation: Operation[T]) -> T:
     """Runs an operation without blocking the event loop."""
-    doors = {"read": access.aread, "snapshot": access.asnapshot, "write": access.awrite}
+    doors: dict[str, Any] = {"read": access.aread, "snapshot": access.asnapshot, "write": access.awrite, "govern": access.agovern}
     try:
         step = next(operation)
         while True:
@@ -152,7 +182,7 @@ def drive_on_connection(flow: Flow[T], connection: sa.Connection) -> T:
                     answer = wanted.call(session)
                 else:
                     result = connection.execute(
-                        wanted.query if isinstance(wanted, Query) else sa.text(wanted.text),
+                        wanted.query if isinstance(wanted, Query) else sa.text(escaped(wanted.text)),
                         None if isinstance(wanted, Query) else dict(wanted.parameters),
                     )
                     answer = [tuple(row) for row in result] if result.returns_rows else []

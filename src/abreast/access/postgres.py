@@ -10,11 +10,16 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy as sa
+from psycopg.adapt import PyFormat, Transformer
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from sqlalchemy.engine import URL, Engine
 
 from abreast.access.base import Access, Work, drive_on_connection
-from abreast.errors import CaptureError, NotInstalledError, UnavailableError
+from abreast.access.batching import AsyncLines, Job
+from abreast.access.holding import Held
+from abreast.access.writes import PostgresWrites
+from abreast.errors import CaptureError, InputError, NotInstalledError, UnavailableError
+from abreast.store.mutations import Outcome
 from abreast.store.schema import DialectName
 from abreast.store.statement import Flow, Statement, pyformat
 
@@ -22,6 +27,7 @@ T = TypeVar("T")
 
 _ATTEMPTS = 3
 _RETRY = ("40001", "40P01")  # serialization failure, deadlock: run again
+_INSTALLING = 0x616272656173  # "abreas": the key of our advisory lock
 _GONE = "The database is not answering. Nothing was written; try again."
 
 
@@ -47,6 +53,8 @@ class PostgresAccess(Access):
         timeout = float(str(query.get("connect_timeout", timeout)))
         self._engine = engine or sa.create_engine(self._url, pool_size=size, pool_timeout=timeout, connect_args=self._connect)
         self._size, self._timeout = size, timeout
+        self._writes = PostgresWrites(self._engine, self._pool)
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncLines] = WeakKeyDictionary()
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = WeakKeyDictionary()
 
     # -- the synchronous door ------------------------------------------------------------------------------------
@@ -75,6 +83,8 @@ class PostgresAccess(Access):
                 try:
                     with self._engine.begin() as connection:
                         connection.exec_driver_sql("set local lock_timeout = '2s'")
+                        # Several processes of an application may install at once; `create or replace` is not made for that.
+                        connection.exec_driver_sql(f"select pg_advisory_xact_lock({_INSTALLING})")
                         for text in group:
                             connection.exec_driver_sql(text.replace("%", "%%"))
                     break
@@ -91,6 +101,36 @@ class PostgresAccess(Access):
     def close(self) -> None:
         if self._own_engine:
             self._engine.dispose()
+
+    # -- governed writes -----------------------------------------------------------------------------------------
+
+    @property
+    def sql_dialect(self) -> sa.Dialect:
+        return self._engine.dialect
+
+    def carried(self, value: Any) -> Any:
+        if value is None or type(value) in (str, int, bool):
+            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            return "\\x" + bytes(value).hex()
+        dumped = Transformer().get_dumper(value, PyFormat.TEXT).dump(value)
+        return None if dumped is None else bytes(dumped).decode()
+
+    def hold(self) -> Held:
+        try:
+            return Held(self._engine.connect(), lambda error: _of_session(error))
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+            raise UnavailableError(_GONE) from error
+
+    def govern(self, job: Job) -> Outcome:
+        return self._writes.threads.submit(job)
+
+    async def agovern(self, job: Job) -> Outcome:
+        loop = asyncio.get_running_loop()
+        lines = self._lines.get(loop)
+        if lines is None:
+            lines = self._lines[loop] = self._writes.lines()
+        return await lines.submit(job)
 
     # -- the asynchronous door -----------------------------------------------------------------------------------
 
@@ -111,7 +151,8 @@ class PostgresAccess(Access):
                 async with pool.connection() as connection, connection.transaction() if transaction else contextlib.nullcontext():
                     return await _adrive(work(), connection)
             except (psycopg.Error, PoolTimeout) as error:
-                _raise_unless_transient(error, last=attempt == _ATTEMPTS)
+                # A pool that gave up has waited its whole time already.
+                _raise_unless_transient(error, last=attempt == _ATTEMPTS or isinstance(error, PoolTimeout))
                 with contextlib.suppress(psycopg.Error):
                     await pool.check()  # a restarted server leaves dead connections behind: drop them all at once
         raise UnavailableError(_GONE)
@@ -140,6 +181,21 @@ class PostgresAccess(Access):
         self.close()
 
 
+def _of_session(error: sa.exc.DBAPIError) -> BaseException | None:
+    """What a caller should see for an error in a transaction that he has written himself; None for the error itself."""
+    cause = error.orig
+    state = getattr(cause, "sqlstate", None) or ""
+    if state == "AB006":
+        return InputError("A row of another workspace was written in this block. Nothing of it was kept.")
+    if state in _RETRY:
+        return UnavailableError("Another transaction was in the way of this one. Nothing was written; do it again.", retry=True)
+    if state.startswith(("08", "57P", "53")) or error.connection_invalidated:
+        return UnavailableError(_GONE, retry=True)
+    if state in ("3F000", "42P01", "42883") and "abreast" in str(cause):
+        return NotInstalledError()
+    return None
+
+
 async def _adrive(flow: Flow[T], connection: psycopg.AsyncConnection[Any]) -> T:
     try:
         wanted = next(flow)
@@ -147,7 +203,7 @@ async def _adrive(flow: Flow[T], connection: psycopg.AsyncConnection[Any]) -> T:
             if not isinstance(wanted, Statement):
                 raise TypeError("this flow needs a snapshot")
             try:
-                cursor = await connection.execute(pyformat(wanted.text), wanted.parameters or None)
+                cursor = await connection.execute(pyformat(wanted.text), wanted.parameters)
                 answer = await cursor.fetchall() if _has_rows(cursor) else []
             except Exception as error:
                 wanted = flow.throw(error)

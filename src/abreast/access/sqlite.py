@@ -13,10 +13,13 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from abreast.access.base import Access, Work, drive, drive_on_connection
-from abreast.errors import NotInstalledError, UnavailableError
+from abreast.access.batching import Job
+from abreast.access.holding import Held
+from abreast.errors import InputError, NotInstalledError, UnavailableError
+from abreast.store.mutations import OTHER_WORKSPACE, Outcome
 from abreast.store.schema import DialectName
 from abreast.store.statement import Statement
 
@@ -41,6 +44,10 @@ class SQLiteAccess(Access):
         self._writer: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
+        self._writing = threading.Lock()
+        """Held by whoever of this process writes: waiting for it costs less than asking SQLite again and again."""
+        self._holds = sa.create_engine("sqlite://", creator=self._open_to_hold, poolclass=NullPool)
+        sa.event.listen(self._holds, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
 
     # -- both doors ----------------------------------------------------------------------------------------------
 
@@ -62,6 +69,44 @@ class SQLiteAccess(Access):
     async def awrite(self, work: Work[T]) -> T:
         # A cancelled waiter's write still happens; that is why what writes carries an id of its own.
         return await asyncio.shield(asyncio.wrap_future(self._enqueue(work)))
+
+    # -- governed writes -----------------------------------------------------------------------------------------
+
+    @property
+    def sql_dialect(self) -> sa.Dialect:
+        return self._holds.dialect
+
+    def carried(self, value: Any) -> Any:
+        return value
+
+    def govern(self, job: Job) -> Outcome:
+        try:
+            return self.write(job.flow)
+        except _REFUSED as error:
+            raise InputError(f"The database refused this write: {error}") from error
+
+    async def agovern(self, job: Job) -> Outcome:
+        try:
+            return await self.awrite(job.flow)
+        except _REFUSED as error:
+            raise InputError(f"The database refused this write: {error}") from error
+
+    def hold(self) -> Held:
+        if self._closed:
+            raise UnavailableError("This hub is closed.")
+        if not self._writing.acquire(timeout=self._timeout):
+            raise UnavailableError("Another write of this process has not ended. Nothing was written; try again.", retry=True)
+        try:
+            self._same_file()
+            return Held(self._holds.connect(), _of_session, self._writing.release)
+        except BaseException as error:
+            self._writing.release()
+            raise _translate(error) from error
+
+    def _open_to_hold(self) -> sqlite3.Connection:
+        raw = self._open()
+        raw.text_factory = str
+        return raw
 
     # -- readers -------------------------------------------------------------------------------------------------
 
@@ -122,6 +167,7 @@ class SQLiteAccess(Access):
             )
             # SQLite takes any bytes for text; one row that is not UTF-8 must not keep a workspace from being read.
             raw.text_factory = lambda text: text.decode(errors="replace")
+            raw.execute("pragma foreign_keys = on")
             return raw
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"The SQLite file {os.path.basename(path)} cannot be opened: {error}.") from error
@@ -169,6 +215,23 @@ class SQLiteAccess(Access):
             raw.close()
 
     def _commit_group(self, raw: sqlite3.Connection, group: list[tuple[Work[Any], Future[Any]]]) -> None:
+        if not self._writing.acquire(timeout=self._timeout):
+            raise UnavailableError("Another write of this process has not ended. Nothing was written; try again.", retry=True)
+        try:
+            outcomes = self._run_group(raw, group)
+        finally:
+            self._writing.release()
+        for future, result, failure in outcomes:
+            if future.cancelled():
+                continue
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+
+    def _run_group(
+        self, raw: sqlite3.Connection, group: list[tuple[Work[Any], Future[Any]]]
+    ) -> list[tuple[Future[Any], Any, BaseException | None]]:
         outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
         raw.execute("begin immediate")
         try:
@@ -185,13 +248,7 @@ class SQLiteAccess(Access):
             if raw.in_transaction:
                 raw.execute("rollback")
             raise
-        for future, result, failure in outcomes:
-            if future.cancelled():
-                continue
-            if failure is None:
-                future.set_result(result)
-            else:
-                future.set_exception(failure)
+        return outcomes
 
     def script(self, groups: list[list[str]]) -> None:
         raw = self._open()
@@ -228,6 +285,18 @@ class SQLiteAccess(Access):
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)
+
+
+_REFUSED = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError, OverflowError)
+"""What SQLite and its driver raise about the values of a write."""
+
+
+def _of_session(error: sa.exc.DBAPIError) -> BaseException | None:
+    """What a caller should see for an error in a transaction that he has written himself; None for the error itself."""
+    if OTHER_WORKSPACE in str(error.orig):
+        return InputError("A row of another workspace was written in this block. Nothing of it was kept.")
+    translated = _translate(error)
+    return None if translated is error else translated
 
 
 def _execute(raw: sqlite3.Connection, wanted: Statement) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from abreast.errors import CaptureOutdatedError, NotInstalledError
-from abreast.store import capture, upkeep
+from abreast.store import capture, procedures, upkeep
 from abreast.store import rows as row_store
 from abreast.store.schema import VERSION, DialectName, create_statements, drop_statements, own
 from abreast.store.statement import Flow, Statement
@@ -22,13 +22,18 @@ _SHOWN = 20
 def install_plan(dialect: DialectName, schema: str, tables: Sequence[TrackedTable]) -> Flow[Groups]:
     """The statements that make our tables and the triggers of the tracked ones, as this database needs them."""
     known = yield from capture.survey(dialect, tables)
-    return [create_statements(dialect, schema), *capture.install_groups(dialect, schema, tables, known)]
+    groups = [create_statements(dialect, schema), *capture.install_groups(dialect, schema, tables, known)]
+    if dialect == "postgresql":
+        groups.append(procedures.install_statements(schema, tables, known.default_schema))
+    return groups
 
 
 def uninstall_plan(dialect: DialectName, schema: str, tables: Sequence[TrackedTable], *, log_too: bool) -> Flow[Groups]:
     """The statements that remove the triggers, and with `log_too` everything that abreast has kept."""
     known = yield from capture.survey(dialect, tables)
     groups = capture.uninstall_groups(dialect, schema, tables, known)
+    if dialect == "postgresql":
+        groups.append([procedures.uninstall_statement(schema)])
     return [*groups, drop_statements(dialect, schema)] if log_too else groups
 
 
@@ -42,7 +47,7 @@ def verify(dialect: DialectName, schema: str, tables: Sequence[TrackedTable]) ->
             f"The tables of abreast have version {found[0][0]}, this program needs {VERSION}. Run `abreast install`."
         )
     wrong = yield from capture.trigger_findings(dialect, schema, tables)
-    serious = [finding for finding in wrong if finding.code not in ("not_tracked", "trigger_unknown")]
+    serious = [finding for finding in wrong if finding.code not in ("not_tracked", "trigger_order")]
     if serious:
         more = f" (and {len(serious) - 1} more: hub.check() lists them)" if len(serious) > 1 else ""
         raise CaptureOutdatedError(f"{serious[0].message}{more}", findings=serious)

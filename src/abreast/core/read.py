@@ -8,7 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from abreast.core.mark import Start
-from abreast.core.sync import Sync, Wanted, check_id, visible_event, visible_row
+from abreast.core.rules import visible_event, visible_row
+from abreast.core.sync import Sync, Wanted, check_id
 from abreast.errors import InputError, NotTrackedError, UnknownEntityError
 from abreast.store import log
 from abreast.store import rows as row_store

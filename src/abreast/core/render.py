@@ -28,7 +28,7 @@ UNKNOWN_STATE = (
 HISTORY = "*"
 """Where `Wording.tools` keeps the history tool; no entity type has this name."""
 
-_JSON = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "))
+_JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(", ", ": "))
 _BARE = re.compile(r"\w[\w.\-]{0,63}")
 # Controls, separators, invisible and direction-changing characters, lone surrogates.
 _UNSAFE = re.compile(
@@ -58,6 +58,8 @@ class Wording:
 
 def quoted(value: Any) -> str:
     """A JSON value on one line, with nothing in it that a reader or a tokenizer could take for structure."""
+    if type(value) is int:
+        return str(value)
     text = _JSON.encode(value)
     if not (text.isascii() and text.isprintable()):
         text = _UNSAFE.sub(lambda found: json.dumps(found.group())[1:-1], text)
@@ -319,12 +321,20 @@ def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple
 
 
 def _row(row: Row, labels: Mapping[str, str], implied: Collection[str], limit: int) -> str:
-    values = {
-        (f"{name} ({labels[name]})" if name in labels else name): value if type(value) is int else shortened(value, limit)
+    # `quoted` of the whole, put together from its parts: names are the same in every row, most values are short, and a
+    # block holds thousands of values.
+    parts = [
+        _head(name, labels.get(name))
+        + quoted(value if type(value) is int or (type(value) is str and len(value) <= limit) else shortened(value, limit))
         for name, value in row.values.items()
         if name not in implied
-    }
-    return quoted(values)
+    ]
+    return "{" + ", ".join(parts) + "}"
+
+
+@lru_cache(maxsize=4096)
+def _head(name: str, label: str | None) -> str:
+    return f"{quoted(f'{name} ({label})' if label is not None else name)}: "
 
 
 def _loaded(value: Any, budget: Budget, room: _Room) -> tuple[str, int]:

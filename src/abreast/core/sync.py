@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
-from enum import Enum
 from functools import cached_property
 from itertools import chain
 from typing import Any
-from uuid import UUID
 
-import sqlalchemy as sa
-from sqlalchemy.orm import Session
-
+from abreast.core.loading import Loader, load
 from abreast.core.mark import Start
-from abreast.errors import AbreastError, ConfigurationError, InputError, LoaderError, UnknownWorkspaceError
+from abreast.core.rules import as_readable, visible_event, visible_row
+from abreast.errors import AbreastError, ConfigurationError, InputError, UnknownWorkspaceError
 from abreast.store import cursors, log
 from abreast.store import rows as row_store
 from abreast.store.schema import DialectName
@@ -24,9 +19,6 @@ from abreast.store.statement import Flow, InSession
 from abreast.store.tracked import Readable, TrackedTable
 from abreast.store.values import check_workspace
 from abreast.types import Batch, ChangeEvent, Position, Row
-
-Loader = Callable[[Session, str, Any], Any]
-"""Session of the batch's snapshot, workspace and run context in; JSON out."""
 
 
 class NeedsSnapshot(Exception):
@@ -109,9 +101,7 @@ class Sync:
             found = earlier.still((yield look), wanted.start)
         if found is None:
             answer = yield self._statement(wanted, self.tables, wanted.start)
-            found = Found(
-                *log.read_batch(self.dialect, self.tables, self.fields_of, answer[0], wanted.workspace, wanted.width)
-            )
+            found = Found(*log.read_batch(self.dialect, self.tables, self.fields_of, answer[0], wanted.workspace, wanted.width))
             if not found.place.known:
                 yield from self._must_exist(wanted.workspace)
         batch = self._made(wanted, rules, found)
@@ -151,6 +141,7 @@ class Sync:
             outdated_history=wanted.start.outdated and (place.cursor is None or wanted.start.remembers),
             telling=_telling(place.telling),
         )
+
     # -- one snapshot --------------------------------------------------------------------------------------------
 
     def read_in_snapshot(self, wanted: Wanted, rules: Mapping[str, Readable]) -> Flow[Batch]:
@@ -190,7 +181,7 @@ class Sync:
         loaded: dict[str, Any] = {}
         if self.loaders:
             for name, loader in self.loaders.items():
-                loaded[name] = yield InSession(lambda session, name=name, loader=loader: load(name, loader, session, wanted))  # type: ignore[misc]
+                loaded[name] = yield self._load(name, loader, wanted)
         else:
             for tracked in self.tables:
                 got, more = yield from self._rows(wanted, tracked, rules[tracked.entity_type])
@@ -220,9 +211,13 @@ class Sync:
         self._check(wanted)
         loaded = {}
         for name, loader in self.loaders.items():
-            loaded[name] = yield InSession(lambda session, name=name, loader=loader: load(name, loader, session, wanted))  # type: ignore[misc]
+            loaded[name] = yield self._load(name, loader, wanted)
         nowhere = Position(0)
         return Batch(workspace=wanted.workspace, head=nowhere, start=nowhere, to=nowhere, loaded=loaded)
+
+    @staticmethod
+    def _load(name: str, loader: Loader, wanted: Wanted) -> InSession:
+        return InSession(lambda session: load(name, loader, session, wanted.workspace, wanted.context))
 
     # -- places --------------------------------------------------------------------------------------------------
 
@@ -402,99 +397,6 @@ def check_id(*ids: str) -> None:
             raise InputError("A workspace or thread id holds half a surrogate pair; no database stores one.") from None
         if "\0" in one:
             raise InputError("A workspace or thread id holds a NUL character; no database stores one.")
-
-
-def as_readable(answer: Any, tracked: TrackedTable) -> Readable:
-    """What a read rule answered, as a Readable. Raises ConfigurationError for anything that is not an answer."""
-    if isinstance(answer, Readable):
-        names = {f.name for f in tracked.fields}
-        unknown = answer.hide - names
-        if unknown:
-            raise ConfigurationError(
-                f"The read rule of {tracked.entity_type} hides {sorted(unknown)}, which are not its columns."
-            )
-        return answer
-    if answer is True:
-        return Readable()
-    if answer is False:
-        return Readable(sa.false())
-    if isinstance(answer, sa.ColumnElement):
-        return Readable(answer)
-    raise ConfigurationError(
-        f"The read rule of {tracked.entity_type} returned {type(answer).__name__}; "
-        f"it returns Readable(...), a condition, True or False."
-    )
-
-
-def visible_event(event: ChangeEvent, rule: Readable | None) -> ChangeEvent | None:
-    """The event without hidden fields; None if it concerns hidden fields only."""
-    if rule is None or not rule.hide:
-        return event
-    fields = tuple(name for name in event.fields if name not in rule.hide)
-    if event.op == "update" and not fields:
-        return None
-    return replace(event, fields=fields, values={k: v for k, v in event.values.items() if k not in rule.hide})
-
-
-def visible_row(row: Row, rule: Readable) -> Row:
-    """The row without hidden fields."""
-    if not rule.hide:
-        return row
-    return replace(row, values={name: value for name, value in row.values.items() if name not in rule.hide})
-
-
-def load(name: str, loader: Loader, session: Session, wanted: Wanted) -> Any:
-    """What a loader returned, as JSON. Raises LoaderError where it failed or returned something else."""
-    try:
-        value = loader(session, wanted.workspace, wanted.context)
-    except AbreastError:
-        raise
-    except Exception as error:
-        if isinstance(error, sa.exc.DBAPIError) and _unanswered(error):
-            raise  # the database is gone, not the loader wrong
-        raise LoaderError(
-            f"The loader {name!r} failed with {type(error).__name__}. Nothing was told and no cursor moved."
-        ) from error
-    return as_json(value, name)
-
-
-def _unanswered(error: sa.exc.DBAPIError) -> bool:
-    """Whether a statement of the application failed because the database does not answer, not because it is wrong.
-
-    SQLite's driver has one class for both, and only the text tells them apart.
-    """
-    if error.connection_invalidated or isinstance(error, sa.exc.InterfaceError):
-        return True
-    wrong = ("no such", "syntax error", "ambiguous", "readonly database", "misuse of", "wrong number", "incomplete input")
-    return isinstance(error, sa.exc.OperationalError) and not any(text in str(error.orig) for text in wrong)
-
-
-def as_json(value: Any, path: str) -> Any:
-    """The JSON form of a loader's value (see `store.values`). Raises LoaderError with the place that has none."""
-    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
-        return value
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise LoaderError(f"The loader returned {value} at {path}; JSON has no such number.")
-        return value
-    if isinstance(value, Mapping):
-        bad = next((key for key in value if not isinstance(key, str)), None)
-        if bad is not None:
-            raise LoaderError(f"The loader returned a mapping with the key {bad!r} at {path}; JSON has string keys only.")
-        return {key: as_json(item, f"{path}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item, f"{path}[{index}]") for index, item in enumerate(value)]
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal | UUID):
-        return str(value)
-    raise LoaderError(
-        f"The loader returned {type(value).__name__} at {path}; return JSON (dict, list, str, numbers, bool, None)."
-    )
 
 
 def _telling(text: str) -> Any:

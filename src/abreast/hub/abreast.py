@@ -14,23 +14,27 @@ from sqlalchemy.orm import Session
 
 from abreast.access import Attribute, Operation, aperform
 from abreast.core import install as installing
+from abreast.core.loading import Loader
 from abreast.core.read import Page
 from abreast.core.render import HISTORY, count_bytes
-from abreast.core.sync import Loader
 from abreast.core.tell import Options
+from abreast.core.transaction import Writes
 from abreast.errors import ConfigurationError
 from abreast.hub.blocking import Blocking
 from abreast.hub.operations import Operations, agents_module
+from abreast.store.change import Change
 from abreast.store.tracked import ReadRule, resolve
 from abreast.types import (
     UNKNOWN,
     Actor,
+    Applied,
     Attribution,
     Batch,
     Budget,
     ChangeEvent,
     CountTokens,
     Finding,
+    Lease,
     OnUnavailable,
     Placement,
     Refresh,
@@ -159,6 +163,26 @@ class Abreast:
         """`with` or `async with`: who makes the changes of this session, in which conversation, by which mutation."""
         return Attribute(session, Attribution(actor, thread, mutation), self._core.access.dialect)
 
+    def write(
+        self,
+        workspace: str,
+        *,
+        actor: Actor = UNKNOWN,
+        thread: str | None = None,
+        mutation: str | None = None,
+        lease: Lease | None = None,
+        payload: Any = None,
+    ) -> Writes:
+        """`with` or `async with`: one transaction of the application's own code, under the same rules as `apply`.
+
+        `with` gives a `Transaction`, `async with` an `AsyncTransaction`, whose `get` is awaited. It is committed when
+        the block ends, and rolled back if it raises. Under a `mutation` the block runs once: at a repeat `tx.repeated`
+        is True and `tx.outcome` what the first one stored with `tx.returns`; `payload` is JSON that says what is meant,
+        so that the same id with another payload is an error. A RefusedError or VersionConflictError that leaves the
+        block is the mutation's outcome, and is raised again at a repeat.
+        """
+        return self._core.write(workspace, Attribution(actor, thread, mutation), lease, payload)
+
     # -- what touches the database -------------------------------------------------------------------------------
 
     @cached_property
@@ -208,6 +232,27 @@ class Abreast:
     async def history(self, workspace: str, *, context: Any = None, **narrowed: Any) -> list[ChangeEvent]:
         """Who changed what, newest first; narrowed by `entity_type`, `entity_id`, `since`, `until`, `before`, `limit`."""
         return await self._do(self._core.history(workspace, context, narrowed))
+
+    async def apply(
+        self,
+        workspace: str,
+        *changes: Change,
+        actor: Actor = UNKNOWN,
+        thread: str | None = None,
+        mutation: str | None = None,
+        lease: Lease | None = None,
+    ) -> Applied:
+        """Writes rows: all of these changes or none, in one transaction and, on PostgreSQL, one round trip.
+
+        `actor`, `thread` and `mutation` stand in the log. With a `mutation` id the call may be repeated: it returns or
+        raises what the first one did, and so it is repeated here where the database asks for that. With a `lease`
+        nothing is written unless that run still holds it. Read rules are not asked.
+
+        Raises VersionConflictError, with the row as it is now, where a change carries another version than the row has;
+        UnknownEntityError where a row is not in this workspace; MutationReusedError where the id stands for another
+        write; LeaseLostError; InputError for what the database refuses; UnavailableError where it does not answer.
+        """
+        return await self._do(self._core.apply(workspace, changes, Attribution(actor, thread, mutation), lease))
 
     async def standings(self, workspace: str) -> list[Standing]:
         """Every conversation's place in a workspace, the furthest behind first."""

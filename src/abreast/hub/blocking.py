@@ -9,7 +9,8 @@ from abreast.access import Operation, perform
 from abreast.core import install as installing
 from abreast.core.read import Page
 from abreast.hub.operations import Operations
-from abreast.types import Batch, ChangeEvent, Finding, Row, Standing, Telling
+from abreast.store.change import Change
+from abreast.types import UNKNOWN, Actor, Applied, Attribution, Batch, ChangeEvent, Finding, Lease, Row, Standing, Telling
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -68,6 +69,18 @@ class Blocking:
     def history(self, workspace: str, *, context: Any = None, **narrowed: Any) -> list[ChangeEvent]:
         """See `Abreast.history`."""
         return self._do(self._core.history(workspace, context, narrowed))
+
+    def apply(
+        self,
+        workspace: str,
+        *changes: Change,
+        actor: Actor = UNKNOWN,
+        thread: str | None = None,
+        mutation: str | None = None,
+        lease: Lease | None = None,
+    ) -> Applied:
+        """See `Abreast.apply`."""
+        return self._do(self._core.apply(workspace, changes, Attribution(actor, thread, mutation), lease))
 
     def standings(self, workspace: str) -> list[Standing]:
         """See `Abreast.standings`."""

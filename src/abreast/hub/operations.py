@@ -12,16 +12,20 @@ from sqlalchemy.engine import URL, Engine
 
 from abreast.access import Access, Operation, open_access, read, snapshot, write
 from abreast.core import install as installing
+from abreast.core.loading import Loader
 from abreast.core.mark import Start
 from abreast.core.read import Page, Reader
 from abreast.core.render import Wording
-from abreast.core.sync import Loader, Sync, Wanted
+from abreast.core.sync import Sync, Wanted
 from abreast.core.tell import Options, Teller
+from abreast.core.transaction import Transaction, Writes
+from abreast.core.write import Writing
 from abreast.errors import ConfigurationError, ContextError, MissingExtraError, NotTrackedError
 from abreast.store import cursors, log, upkeep
+from abreast.store.change import Change
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import TrackedTable, table_of
-from abreast.types import Batch, ChangeEvent, Finding, Placement, Position, Row, Standing, Telling
+from abreast.types import Applied, Attribution, Batch, ChangeEvent, Finding, Lease, Placement, Position, Row, Standing, Telling
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -41,11 +45,11 @@ def workspaces_of_context(context: Any) -> Sequence[str]:
         found = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
         if found is None:
             continue
-        if isinstance(found, str):
-            return (found,)
-        if isinstance(found, list | tuple | set | frozenset) and found and all(isinstance(one, str) for one in found):
-            return tuple(sorted(found)) if isinstance(found, set | frozenset) else tuple(found)
-        return (str(found),)
+        if not isinstance(found, list | tuple | set | frozenset):
+            return (str(found),)
+        named = tuple(str(one) for one in found)
+        if named:
+            return tuple(sorted(named)) if isinstance(found, set | frozenset) else named
     raise ContextError(
         f"The run context ({type(context).__name__}) names no workspace: give it `workspace`, or the hub `workspaces=function`."
     )
@@ -94,6 +98,10 @@ class Operations:
     def reader(self) -> Reader:
         return Reader(self.sync)
 
+    @cached_property
+    def writing(self) -> Writing:
+        return Writing(self.access, self.schema, self.sync.tables, self.of, self._look)
+
     @property
     def in_use(self) -> bool:
         return "sync" in self.__dict__
@@ -118,16 +126,16 @@ class Operations:
         if not self.sync.tables:
             return
 
-        def look() -> Flow[Any]:
-            stamp: Any = True
-            if self.access.dialect == "sqlite":
-                stamp = (yield Statement("pragma schema_version"))[0][0]
-            if stamp != self.verified:
-                yield from installing.verify(self.access.dialect, self.schema, self.sync.tables)
-            return stamp
-
         if self.verified is None or self.access.dialect == "sqlite":
-            self.verified = yield from read(look)
+            yield from read(self._look)
+
+    def _look(self) -> Flow[None]:
+        stamp: Any = True
+        if self.access.dialect == "sqlite":
+            stamp = (yield Statement("pragma schema_version"))[0][0]
+        if stamp != self.verified:
+            yield from installing.verify(self.access.dialect, self.schema, self.sync.tables)
+        self.verified = stamp
 
     # -- operations ----------------------------------------------------------------------------------------------
 
@@ -192,6 +200,16 @@ class Operations:
             yield log.telling_statement(self.access.dialect, self.schema, telling)
 
         yield from write(flow)
+
+    def apply(
+        self, workspace: str, changes: Sequence[Change], attribution: Attribution, lease: Lease | None
+    ) -> Operation[Applied]:
+        if self.access.dialect != "sqlite" and self.verified is None:  # SQLite looks in the write itself
+            yield from self.verify()
+        return (yield from self.writing.apply(workspace, changes, attribution, lease))
+
+    def write(self, workspace: str, attribution: Attribution, lease: Lease | None, payload: Any) -> Writes:
+        return Writes(lambda: Transaction(self.writing, workspace, attribution, lease, payload))
 
     # -- agents --------------------------------------------------------------------------------------------------
 

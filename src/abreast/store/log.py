@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,7 +13,7 @@ from abreast.store.rows import ROWS_OF_A_TABLE, RowsRead, listed_sql, read_liste
 from abreast.store.schema import DialectName, own, quote, script
 from abreast.store.statement import Statement
 from abreast.store.tracked import Field, TrackedTable
-from abreast.store.values import canonical, load, shown
+from abreast.store.values import canonical, load, parsed_object, shown
 from abreast.types import Actor, ChangeEvent
 
 
@@ -72,34 +73,29 @@ def batch_statement(
     """One statement for a whole batch. `tables` are those whose rows are wanted, `limit` is the number of events, `width`
     the characters of a text value."""
     return Statement(
-        _batch_text(dialect, schema, tables),
-        {
-            "workspace": workspace,
-            "thread": thread,
-            "mode": mode,
-            "revision": revision,
-            "furthest": furthest,
-            "limit": limit,
-            "width": width,
-            "rows": ROWS_OF_A_TABLE,
-        },
+        _batch_text(dialect, schema, tables, limit, width),
+        {"workspace": workspace, "thread": thread, "mode": mode, "revision": revision, "furthest": furthest},
     )
 
 
 @lru_cache(maxsize=128)
-def _batch_text(dialect: DialectName, schema: str, tables: tuple[TrackedTable, ...]) -> str:
+def _batch_text(dialect: DialectName, schema: str, tables: tuple[TrackedTable, ...], limit: int, width: int) -> str:
     if dialect == "postgresql":
         event = (
-            'json_build_array(x.revision, x.check_number, x.op, x.entity_type, x.entity_id, x.fields, x."values", '
+            'json_build_array(x.revision, x.check_number, x.op, x.entity_type, x.entity_id, x.fields, x."values"::text, '
             "x.actor_type, x.actor_id, x.thread, x.mutation, x.at at time zone 'UTC')"
         )
     else:
         event = (
-            'json_array(x.revision, x.check_number, x.op, x.entity_type, x.entity_id, json(x.fields), json(x."values"), '
+            'json_array(x.revision, x.check_number, x.op, x.entity_type, x.entity_id, json(x.fields), x."values", '
             "x.actor_type, x.actor_id, x.thread, x.mutation, x.at)"
         )
     rows = "".join(listed_sql(dialect, tracked) for tracked in tables)
     (text,) = script(dialect, "batch", schema=quote(schema), event=event, rows=rows)
+    # Numbers, not parameters: without them PostgreSQL takes its general plan for dear on a long log and makes a new plan
+    # for every batch, which takes longer than the batch.
+    for name, number in (("limit", limit), ("width", width), ("rows", ROWS_OF_A_TABLE)):
+        text = re.sub(rf"(?<!:):{name}\b", str(int(number)), text)
     return text
 
 
@@ -163,9 +159,10 @@ def still(place: Place, rows: Sequence[Sequence[Any]]) -> Place | None:
 def _event(dialect: DialectName, raw: Sequence[Any], workspace: str, fields_of: Shown) -> LoggedEvent:
     revision, check, op, entity_type, entity_id, fields, values, actor_type, actor_id, thread, mutation, at = raw
     known = fields_of.get(entity_type, {})
+    pairs = {} if values is None else parsed_object(values)
     read = {
         name: (canonical(dialect, known[name], before), canonical(dialect, known[name], after))
-        for name, (before, after) in (values or {}).items()
+        for name, (before, after) in pairs.items()
         if name in known  # what was recorded once and is redacted or dropped since is not to be shown
     }
     event = ChangeEvent(
@@ -215,9 +212,7 @@ def history_statement(
     return Statement(text, parameters)
 
 
-def read_history(
-    dialect: DialectName, rows: Sequence[Sequence[Any]], workspace: str, fields_of: Shown
-) -> list[ChangeEvent]:
+def read_history(dialect: DialectName, rows: Sequence[Sequence[Any]], workspace: str, fields_of: Shown) -> list[ChangeEvent]:
     """The events that a history statement answered."""
     return [_event(dialect, load(row[0]), workspace, fields_of).event for row in rows]
 
@@ -237,5 +232,3 @@ def telling_statement(dialect: DialectName, schema: str, telling: str) -> Statem
         f"insert into {meta} (name, value) values ('telling', :telling) on conflict (name) do update set value = excluded.value",
         {"telling": telling},
     )
-
-

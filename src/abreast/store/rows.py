@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.sql import visitors
 
 from abreast.errors import InputError
 from abreast.store.schema import DialectName, own, quote
-from abreast.store.statement import Query, Statement
+from abreast.store.statement import Query, Statement, escaped
 from abreast.store.tracked import Readable, TrackedTable
 from abreast.store.values import (
     comparable,
@@ -58,8 +60,7 @@ def listed_sql(dialect: DialectName, tracked: TrackedTable) -> str:
 
 def read_listed(tracked: TrackedTable, listed: Iterable[Any], dialect: DialectName, width: int) -> tuple[Row, ...]:
     """The rows of a list that `row_sql` made, parsed."""
-    kind = tracked.entity_type
-    return tuple([Row(kind, entity_id, values) for entity_id, values in rows_values(tracked, listed, dialect, width)])
+    return tuple(map(Row, repeat(tracked.entity_type), *rows_values(tracked, listed, dialect, width)))
 
 
 def exists_statement(dialect: DialectName, schema: str, tables: Sequence[TrackedTable], workspace: str) -> Statement:
@@ -87,7 +88,7 @@ def rows_query(
     """
     entity_id = entity_id_sql(dialect, tracked)
     table = tracked.table
-    conditions: list[Any] = [sa.text(workspace_condition(dialect, tracked)).bindparams(workspace=workspace)]
+    conditions: list[Any] = [sa.text(escaped(workspace_condition(dialect, tracked))).bindparams(workspace=workspace)]
     if rule.where is not None:
         conditions.append(rule.where)
     if entity_ids is not None:
@@ -128,8 +129,8 @@ def existing_query(dialect: DialectName, tracked: TrackedTable, entity_ids: Sequ
 def bare_query(dialect: DialectName, tracked: TrackedTable, rule: Readable, entity_ids: Sequence[str]) -> Query | None:
     """Which of these ids the rule accepts when nothing but the id is known: every other column is NULL.
 
-    The ids stand in a common table expression that takes the table's name, so that the application's condition reads
-    them instead of rows. None where nothing can be asked: no id of this table's form.
+    The ids stand in a common table expression that takes the table's place in the application's condition, and its name
+    for what the condition says in text. None where nothing can be asked: no id of this table's form.
     """
     keys = [typed for one in entity_ids if (typed := typed_key(tracked, one)) is not None]
     if rule.where is None or not keys:
@@ -145,9 +146,17 @@ def bare_query(dialect: DialectName, tracked: TrackedTable, rule: Readable, enti
         for key in keys
     ]
     bare = sa.union_all(*rows).cte(tracked.table.name)
+
+    def stand_in(element: Any, **_: Any) -> Any:
+        if isinstance(element, sa.Table) and element.key == tracked.table.key:
+            return bare
+        if isinstance(element, sa.Column) and isinstance(element.table, sa.Table) and element.table.key == tracked.table.key:
+            return bare.c[element.name]
+        return None
+
+    condition = visitors.replacement_traverse(rule.where, {}, stand_in)
     entity_id = entity_id_sql(dialect, tracked, quote(tracked.table.name))
-    picked = sa.select(sa.literal_column(entity_id, sa.Text)).select_from(tracked.table).where(rule.where).add_cte(bare)
-    return Query(picked.execution_options(schema_translate_map={tracked.table.schema: None}))
+    return Query(sa.select(sa.literal_column(entity_id, sa.Text)).select_from(bare).where(condition))
 
 
 def all_rows_statement(dialect: DialectName, tracked: TrackedTable) -> Statement:

@@ -13,7 +13,7 @@ DialectName = Literal["sqlite", "postgresql"]
 VERSION = "1"
 """Version of the table layout, kept in `meta`."""
 
-TABLES = ("meta", "workspace", "context", "event", "block", "cursor", "delivery", "miss")
+TABLES = ("meta", "workspace", "context", "event", "block", "cursor", "delivery", "miss", "lease", "mutation", "gone")
 
 
 def quote(name: str) -> str:
@@ -35,9 +35,10 @@ def own(dialect: DialectName, name: str, schema: str = "abreast") -> str:
 def script(dialect: DialectName, name: str, **replacements: str) -> list[str]:
     """The statements of one SQL file of ours, placeholders `{{name}}` filled in."""
     text = files("abreast.store").joinpath("sql", dialect, f"{name}.sql").read_text(encoding="utf-8")
+    statements = list(split(text))  # before the filling: a column's name may hold what looks like an end or a comment
     for key, value in replacements.items():
-        text = text.replace("{{" + key + "}}", value)
-    return list(split(text))
+        statements = [statement.replace("{{" + key + "}}", value) for statement in statements]
+    return statements
 
 
 def split(text: str) -> Iterator[str]:
@@ -71,4 +72,5 @@ def drop_statements(dialect: DialectName, schema: str = "abreast") -> list[str]:
     """Statements that remove our tables and all that is in them."""
     if dialect == "postgresql":
         return [f"drop schema if exists {quote(schema)} cascade"]
-    return [f"drop table if exists {own(dialect, name)}" for name in TABLES if name != "block"]
+    views = [f"drop view if exists {own(dialect, name)}" for name in ("change", "entry")]
+    return [*views, *(f"drop table if exists {own(dialect, name)}" for name in TABLES if name != "block")]

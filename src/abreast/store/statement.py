@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_PARAMETER = re.compile(r"""("(?:[^"]|"")*"|'(?:[^']|'')*')|(?<![:\w]):([a-z_]\w*)""")
+"""A quoted name or text, which may have a colon in it, or a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +48,15 @@ Flow = Generator[Statement | Query | InSession, Any, T]
 @lru_cache(maxsize=512)
 def pyformat(text: str) -> str:
     """The text with `%(name)s` parameters, as psycopg wants them."""
-    return _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+    return _PARAMETER.sub(lambda found: found[1] or f"%({found[2]})s", text.replace("%", "%%"))
+
+
+@lru_cache(maxsize=512)
+def escaped(text: str) -> str:
+    """The text as SQLAlchemy's `text()` wants it, which looks for parameters in quoted names too."""
+    return _PARAMETER.sub(lambda found: found[1].replace(":", "\\:") if found[1] else found[0], text)
+
+
+def written_out(text: str, **values: str) -> str:
+    """The text with its parameters replaced by SQL, for what becomes part of a function in the database."""
+    return _PARAMETER.sub(lambda found: found[1] or values.get(found[2], found[0]), text)

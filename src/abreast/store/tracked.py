@@ -139,7 +139,7 @@ def resolve(
     Raises ConfigurationError where a name is not a column, the table has no primary key, or a parent is not tracked.
     """
     table = table_of(model)
-    names = _column_names(model, table)
+    names = column_names(model, table)
 
     def column(given: Any) -> str:
         text = getattr(given, "key", given)
@@ -191,6 +191,8 @@ def resolve(
         hop = Hop(columns, parent)
     else:
         workspace_column = column(workspace)
+        if workspace_column in redacted:
+            raise ConfigurationError(f"{table.name}.{workspace_column} names the workspace and cannot be redacted.")
     return TrackedTable(
         table=table,
         entity_type=name or table.name,
@@ -210,6 +212,8 @@ def kind_of(declared: sa.types.TypeEngine[Any]) -> Kind:
     """The family of a column type; what is in no family is read as text."""
     base: Any = declared
     while isinstance(base, sa.types.TypeDecorator):
+        if isinstance(base, sa.Interval):  # a moment since 1970 on SQLite, and none on PostgreSQL
+            return "text"
         base = base.impl_instance
     families: tuple[tuple[Any, Kind], ...] = (
         (sa.Boolean, "boolean"),
@@ -231,7 +235,7 @@ def kind_of(declared: sa.types.TypeEngine[Any]) -> Kind:
     return "text"
 
 
-def _column_names(model: Any, table: sa.Table) -> dict[str, str]:
+def column_names(model: Any, table: sa.Table) -> dict[str, str]:
     """Column names by what a developer may write: the column's name, its key, or the mapped attribute."""
     names = {c.key: c.name for c in table.columns} | {c.name: c.name for c in table.columns}
     if not isinstance(model, sa.Table):

@@ -8,7 +8,7 @@ from typing import Any
 from abreast.store.schema import DialectName, own, quote, script
 from abreast.store.statement import Statement
 from abreast.store.tracked import TrackedTable
-from abreast.store.values import canonical, entity_id_sql, home_condition, load, reference
+from abreast.store.values import canonical, entity_id_sql, home_condition, load, parsed_object, reference
 
 
 def prune_statements(dialect: DialectName, schema: str, *, workspace: str, horizon: int) -> list[Statement]:
@@ -88,6 +88,6 @@ def read_recorded(
         now = alive.setdefault((entity_id, workspace), {})
         for name in load(fields) or ():
             now.pop(name, None)  # a value that was too large to record: the log knows that it changed, not to what
-        pairs = load(values) or {}
+        pairs = {} if values is None else parsed_object(values)
         now.update({name: canonical(dialect, known[name], pair[1]) for name, pair in pairs.items() if name in known})
     return {entity_id: values for (entity_id, _), values in alive.items()}

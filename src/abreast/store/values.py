@@ -11,10 +11,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal, InvalidOperation
+from itertools import chain, repeat
 from math import isfinite
+from types import NoneType
 from typing import Any
 from uuid import UUID
 
@@ -36,6 +38,9 @@ class _Number(str):
 
 _DECODER = json.JSONDecoder(parse_float=_Number, parse_constant=str)
 
+_DEEPEST = 100
+"""Levels of JSON that are read as such; Python could not follow a thousand."""
+
 _AS_PARSED: frozenset[Kind] = frozenset({"text", "integer", "date"})
 """Kinds whose strings and integers stand in JSON as they are read."""
 
@@ -47,28 +52,55 @@ def load(text: str | None) -> Any:
 
 def canonical(dialect: DialectName, field: Field, raw: Any) -> Any:
     """The one JSON form of a raw value that a trigger recorded or a row statement selected."""
-    if raw is None or type(raw) in (int, str) and field.kind in _AS_PARSED:
+    if raw is None or (type(raw) in (int, str) and field.kind in _AS_PARSED):
         return raw
-    if field.kind == "json" and dialect == "sqlite" and isinstance(raw, str):  # it keeps JSON as text
-        try:
-            return _plain(load(raw))
-        except ValueError:
-            return raw
+    if field.kind == "json":
+        # SQLite keeps JSON as text; PostgreSQL's trigger has made it part of the event's own.
+        return parsed(raw) if dialect == "sqlite" and isinstance(raw, str) else _shallow(raw)
     read = _READERS.get(field.kind)
     try:
-        return _plain(raw) if read is None else read(raw, field)
-    except (ValueError, TypeError, ArithmeticError, InvalidOperation):
-        return _plain(raw)  # the database holds something else than the model says: show it as it is
+        return _shallow(raw) if read is None else read(raw, field)
+    except (ValueError, TypeError, ArithmeticError, InvalidOperation, RecursionError):
+        return _shallow(raw)  # the database holds something else than the model says: show it as it is
 
 
-def _plain(raw: Any) -> Any:
+def parsed(text: str) -> Any:
+    """JSON text as a value; text that is none, or is nested deeper than anyone reads, stays text."""
+    try:
+        return _shallow(load(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def parsed_object(text: str) -> dict[str, Any]:
+    """The object of a JSON text, numbers as `load` has them; empty where it is nested too deep for Python."""
+    try:
+        return dict(load(text))
+    except RecursionError:
+        return {}
+
+
+def _shallow(raw: Any) -> Any:
+    try:
+        return _plain(raw)
+    except _TooDeepError:
+        return json.dumps(raw, ensure_ascii=False, sort_keys=True)
+
+
+class _TooDeepError(ValueError):
+    """JSON is nested deeper than `_DEEPEST`."""
+
+
+def _plain(raw: Any, depth: int = _DEEPEST) -> Any:
     if isinstance(raw, _Number):
         return _float(raw)
+    if not isinstance(raw, list | dict):
+        return raw
+    if depth == 0:
+        raise _TooDeepError
     if isinstance(raw, list):
-        return [_plain(item) for item in raw]
-    if isinstance(raw, dict):
-        return {key: _plain(item) for key, item in raw.items()}
-    return raw
+        return [_plain(item, depth - 1) for item in raw]
+    return {key: _plain(item, depth - 1) for key, item in raw.items()}
 
 
 _EXACT = Context(prec=150_000)
@@ -122,7 +154,7 @@ def canonical_row(field: Field, raw: Any, dialect: DialectName, width: int) -> A
     """Like `canonical`, for a value that a row statement selected with at most `width` characters."""
     if field.kind == "bytes":
         return None if raw is None else f"({raw} bytes)"
-    value = canonical(dialect, field, raw)
+    value = parsed(raw) if field.kind == "json" and isinstance(raw, str) else canonical(dialect, field, raw)
     if isinstance(value, str) and len(value) > width:
         return value[:width] + "…"
     return value
@@ -141,7 +173,8 @@ def key_sql(dialect: DialectName, tracked: TrackedTable, field: Field, expressio
             return f"{expression}::text"
         if field.kind == "bytes":
             return f"('\\x' || encode({expression}, 'hex'))"
-        if field.kind == "datetime" and getattr(tracked.table.c[field.name].type, "timezone", False):
+        column = next(c for c in tracked.table.columns if c.name == field.name)
+        if field.kind == "datetime" and getattr(column.type, "timezone", False):
             expression = f"({expression} at time zone 'UTC')"
         return f"(to_jsonb({expression}) #>> '{{}}')"
     text = f"iif(typeof({expression})='blob',hex({expression}),cast({expression} as text))"
@@ -183,6 +216,8 @@ def row_sql(dialect: DialectName, tracked: TrackedTable, entity_id: str) -> str:
             # Bytes are known without looking at the text, characters must be counted: nearly all texts are short.
             cut = f"case when octet_length({column}::text) > :width then left({column}::text, :width + 1) else {column}::text end"
             parts.append(f"{column}::text" if position == key else cut)
+        elif f.kind == "json":
+            parts.append(f"to_json({column})::text")  # text: one value that cannot be parsed must not spoil the batch
         else:
             parts.append(column)
     function = "json_build_array" if dialect == "postgresql" else "json_array"
@@ -214,23 +249,28 @@ def shown(tracked: TrackedTable) -> tuple[Field, ...]:
 
 def rows_values(
     tracked: TrackedTable, rows: Iterable[Sequence[Any]], dialect: DialectName, width: int
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Entity id and JSON values of each row that `row_sql` selected."""
-    fields = [(f.name, f, f.kind in _AS_PARSED) for f in shown(tracked)]
-    key = _key_among_values(dialect, tracked)
-    first = 1 if key is None else 0
+) -> tuple[Iterable[str], Iterable[dict[str, Any]]]:
+    """Entity ids, and JSON values by name, of the rows that `row_sql` selected."""
+    fields, key = shown(tracked), _key_among_values(dialect, tracked)
+    names, first = [f.name for f in fields], 1 if key is None else 0
     chunked = first + len(fields) > _CHUNK
-    for raw in rows:
-        flat = [item for chunk in raw for item in chunk] if chunked else raw
-        values = {}
-        # A batch reads thousands of values, and nearly all are what they should be: a call for each would cost more
-        # than the statement that fetched them.
-        for (name, f, as_parsed), value in zip(fields, flat[first:], strict=True):
-            if value is None or as_parsed and (type(value) is int or type(value) is str and len(value) <= width):
-                values[name] = value
-            else:
-                values[name] = canonical_row(f, value, dialect, width)
-        yield (flat[0] if key is None else str(flat[key])), values
+    columns = list(zip(*((chain.from_iterable(raw) for raw in rows) if chunked else rows), strict=True))
+    if not columns:
+        return (), ()
+    read = [_column(f, values, dialect, width) for f, values in zip(fields, columns[first:], strict=True)]
+    ids = columns[0] if key is None else map(str, columns[key])
+    return ids, map(dict, map(zip, repeat(names), zip(*read, strict=True)))
+
+
+def _column(field: Field, values: Sequence[Any], dialect: DialectName, width: int) -> Sequence[Any]:
+    """`canonical_row` of all values of one field. A batch reads thousands, and nearly all are what they should be: a call
+    for each would cost more than the statement that fetched them."""
+    if field.kind in _AS_PARSED:
+        types = set(map(type, values))
+        texts = [value for value in values if type(value) is str] if str in types else ()
+        if types <= {int, str, NoneType} and max(map(len, texts), default=0) <= width:
+            return values
+    return [canonical_row(field, value, dialect, width) for value in values]
 
 
 def workspace_condition(dialect: DialectName, tracked: TrackedTable) -> str:

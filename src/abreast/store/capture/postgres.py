@@ -1,16 +1,19 @@
 """Capture on PostgreSQL: the triggers that write a change event for every change of a tracked row.
 
-AFTER statement triggers with transition tables write the events of a statement at once, under the transaction's id.
-Their revisions are given at commit (`sql/postgresql/capture.sql`). Every expression here names its columns through an
-alias, so that no column can be taken for a variable or for another column. Needs PostgreSQL 14.
+Statement triggers with transition tables write the events of a statement at once, under the transaction's id; their
+revisions are given at commit. The SQL is in `sql/postgresql/`: `capture.sql` is what all tables share,
+`trigger_bodies.sql` what each has of its own. Here it is filled with the expressions of one table. Needs PostgreSQL 14.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -22,20 +25,26 @@ from abreast.types import Finding
 Uncomparable = Mapping[tuple[str, str], str]
 """(entity type, column) -> the column's actual type, where pg_catalog cannot tell its values apart."""
 
+NOTHING: Uncomparable = {}
 OLD, NEW = "_old", "_new"
-VARIABLES = (
-    "_rows integer",
-    "_workspace text",
-    "_op text",
-    "_entity_id text",
-    "_fields text[]",
-    "_values jsonb",
-    "_last integer",
-    "_covered integer",
-    "_opens boolean",
-    "_move record",
-)
+NUMBERING = "abreast_number"
 CHUNK = 45  # fields: jsonb_build_object takes 100 arguments, two a field
+COLUMNS = 'workspace, xact, ord, opens, op, entity_type, entity_id, fields, "values", actor_type, actor_id, thread, mutation'
+VARIABLES = """
+    _rows integer;
+    _workspace text;
+    _entity_id text;
+    _fields text[];
+    _values jsonb;
+    _last integer;
+    _covered integer;
+    _opens boolean;
+    _was text;
+    _becomes text;
+    _move record;"""
+SETTINGS = "set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off"
+"""Of every trigger function. Look-ups use an index even where a plan was made while the log was small; a large write
+must not start the JIT compiler for a statement that is planned for thousands of rows and sees ten."""
 
 
 # --- expressions, for triggers and for reading code ----------------------------------------------------------------
@@ -76,9 +85,13 @@ def _text(tracked: TrackedTable, of: Field, value: str) -> str:
         return f'{value}::text collate "C"'
     if of.kind == "bytes":
         return f"('\\x' || encode({value}, 'hex'))"
-    if of.kind == "datetime" and getattr(tracked.table.c[of.name].type, "timezone", False):
+    if of.kind == "datetime" and getattr(_column(tracked, of).type, "timezone", False):
         value = f"({value} at time zone 'UTC')"
     return f"(to_jsonb({value}) #>> '{{}}')"
+
+
+def _column(tracked: TrackedTable, of: Field) -> sa.Column[Any]:
+    return next(column for column in tracked.table.columns if column.name == of.name)  # its key may be another
 
 
 def _parent(tracked: TrackedTable) -> TrackedTable:
@@ -93,7 +106,21 @@ def _meets(tracked: TrackedTable, child: str, parent: str) -> str:
     return " and ".join(f"{parent}.{quote(key.name)} = {child}.{quote(column)}" for key, column in pairs)
 
 
+def _attribution() -> list[str]:
+    """Who and why, out of transaction-local settings; a type that we do not know is unknown, not an error."""
+    actor = "current_setting('abreast.actor_type', true)"
+    known = f"case when {actor} in ('user', 'agent', 'system') then {actor} else 'unknown' end"
+    return [known, *(f"nullif(current_setting('abreast.{name}', true), '')" for name in ("actor_id", "thread", "mutation"))]
+
+
 # --- the triggers of one table -------------------------------------------------------------------------------------
+
+
+@cache
+def _sections() -> dict[str, str]:
+    text = files("abreast.store").joinpath("sql", "postgresql", "trigger_bodies.sql").read_text(encoding="utf-8")
+    parts = re.split(r"^--- (\w+)\n", text, flags=re.MULTILINE)
+    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 class Trigger(NamedTuple):
@@ -106,84 +133,97 @@ class Trigger(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What the trigger's comment says: a digest, by which `check` knows an outdated trigger."""
-        return "abreast:" + hashlib.sha256("\n".join(self).encode()).hexdigest()[:16]
+        """What the trigger's comment says: a digest, by which `findings` knows an outdated trigger."""
+        return _digest(*self, SETTINGS)
+
+
+def _digest(*texts: str) -> str:
+    return "abreast:" + hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Makes the SQL of one table's triggers."""
+    """Fills the trigger bodies for one table. `children` find their workspace through it, directly or not."""
 
     tracked: TrackedTable
     children: tuple[TrackedTable, ...]
-    """Tables that find their workspace through this one, directly or not."""
     schema: str
     default_schema: str | None
     uncomparable: Uncomparable
 
-    # -- pieces
+    def fill(self, section: str, **values: str) -> str:
+        """A section, its placeholders filled from `values` and from what every section may use."""
+        known = {
+            "own": quote(self.schema),
+            "event": f"{quote(self.schema)}.event",
+            "block": f"{quote(self.schema)}.block",
+            "columns": COLUMNS,
+            "entity_type": literal(self.tracked.entity_type),
+            "attribution": ", ".join(_attribution()),
+            "attribution_once": ", ".join(f"(select {setting})" for setting in _attribution()),  # not once a row
+            **values,
+        }
+        if "place" not in known and section != "place":
+            known["place"] = self.fill("place")
+        return re.sub(r"\{\{(\w+)\}\}", lambda match: known[match.group(1)], _sections()[section])
 
-    def own(self, name: str) -> str:
-        return f"{quote(self.schema)}.{name}"
-
-    def at(self, tracked: TrackedTable) -> str:
-        return relation(tracked, self.default_schema)
-
-    def workspace(self, alias: str) -> str:
-        return workspace_sql(self.tracked, alias, self.default_schema)
+    # -- where a row is
 
     def id(self, alias: str) -> str:
         return entity_id_sql(self.tracked, alias)
 
+    def workspace(self, alias: str) -> str:
+        return workspace_sql(self.tracked, alias, self.default_schema)
+
     def formerly(self, alias: str) -> str:
-        """The workspace that a row was in. Where its parents are gone, the log knows: a cascade has removed them."""
+        """The workspace that a row was in, also if a cascade has removed its parents."""
         if self.tracked.hop is None:
             return self.workspace(alias)
-        last = (
-            f"(select case when e.op <> 'delete' then e.workspace end from {self.own('event')} e"
-            f" where e.entity_type = {literal(self.tracked.entity_type)} and e.entity_id = {self.id(alias)}"
-            f" order by e.seq desc limit 1)"
-        )
-        return f"coalesce({self.workspace(alias)}, {last}, {self._gone_parent(self.tracked, alias, 1)})"
+        gone = self.gone_parent(self.tracked, alias, 1)
+        return self.fill("formerly", workspace=self.workspace(alias), id=self.id(alias), gone_parent=gone)
 
-    def _gone_parent(self, tracked: TrackedTable, alias: str, depth: int) -> str:
+    def gone_parent(self, tracked: TrackedTable, alias: str, depth: int) -> str:
         parent, above = _parent(tracked), f"_g{depth}"
         assert tracked.hop is not None
+        table, meets = f"{relation(parent, self.default_schema)} {above}", _meets(tracked, alias, above)
+        further = "null"
+        if parent.hop is not None:
+            further = f"(select {self.gone_parent(parent, above, depth + 1)} from {table} where {meets})"
         key = _id_of(parent, [f"{alias}.{quote(column)}" for column in tracked.hop.columns])
-        found = f"from {self.at(parent)} {above} where {_meets(tracked, alias, above)}"
-        further = "null" if parent.hop is None else f"(select {self._gone_parent(parent, above, depth + 1)} {found})"
-        return (
-            f"case when exists (select {found}) then {further} else (select e.workspace from {self.own('event')} e"
-            f" where e.entity_type = {literal(parent.entity_type)} and e.entity_id = {key} order by e.seq desc limit 1) end"
-        )
+        kind = literal(parent.entity_type)
+        return self.fill("gone_parent", parent=table, meets=meets, further=further, parent_type=kind, parent_id=key)
 
-    def nowhere(self, op: str, alias: str, how: str) -> str:
-        """What stands for a workspace that is NULL: an error or a recorded miss."""
+    def home(self, op: str, workspace: str, alias: str) -> str:
+        """`workspace`, or where that is NULL an error or a recorded miss.
+
+        No one heard of a row that had no workspace, so its end is never an error: it could not even be cleaned away.
+        """
         tracked = self.tracked
+        if tracked.workspace_constant is not None:
+            return workspace
         cure = f"Set {tracked.workspace_column}"
         if tracked.hop is not None:
             cure = f"Write the row of {_parent(tracked).table.name} first and set {', '.join(tracked.hop.columns)} to it"
         hint = f'{cure}, or track the table with without_workspace="record".'
-        arguments = [literal(tracked.entity_type), self.id(alias), literal(op), literal(how), literal(hint)]
-        return f"{self.own('no_workspace')}({', '.join(arguments)})"
+        how = "record" if op == "delete" else tracked.without_workspace
+        given = ", ".join([literal(tracked.entity_type), self.id(alias), literal(op), literal(how), literal(hint)])
+        return f"coalesce({workspace}, {quote(self.schema)}.no_workspace({given}))"
 
-    def home(self, op: str, workspace: str, alias: str, how: str | None = None) -> str:
-        """`workspace`, or what `nowhere` makes of NULL."""
-        if self.tracked.workspace_constant is not None:
-            return workspace
-        return f"coalesce({workspace}, {self.nowhere(op, alias, how or self.tracked.without_workspace)})"
+    # -- what has changed
 
     def as_json(self, of: Field) -> bool:
         """Whether the column's type is json, which has no equality."""
         actual = self.uncomparable.get((self.tracked.entity_type, of.name))
-        declared = self.tracked.table.c[of.name].type
-        return actual == "json" or (actual is None and type(declared) in (sa.JSON, postgresql.JSON))
+        declared = type(_column(self.tracked, of).type)
+        return actual == "json" or (actual is None and declared in (sa.JSON, postgresql.JSON))
 
     def differs(self, of: Field, before: str = OLD, after: str = NEW) -> str:
         old, new = f"{before}.{quote(of.name)}", f"{after}.{quote(of.name)}"
         if self.as_json(of):
-            by_text = f"{old}::text is distinct from {new}::text"
-            return f"({by_text} and {self.own('as_jsonb')}({old}::text) is distinct from {self.own('as_jsonb')}({new}::text))"
+            of_json = f"{quote(self.schema)}.as_jsonb"
+            return (
+                f"({old}::text is distinct from {new}::text and {of_json}({old}::text) is distinct from {of_json}({new}::text))"
+            )
         if (self.tracked.entity_type, of.name) in self.uncomparable:
             return f'({old}::text collate "C" is distinct from {new}::text collate "C")'
         return f"{old} is distinct from {new}"
@@ -191,353 +231,201 @@ class _Writer:
     def value(self, of: Field, alias: str) -> str:
         value = f"{alias}.{quote(of.name)}"
         if self.as_json(of):
-            return f"{self.own('as_jsonb')}({value}::text)"
+            return f"{quote(self.schema)}.as_jsonb({value}::text)"
         if (self.tracked.entity_type, of.name) in self.uncomparable:
-            return f"{self.own('as_jsonb')}(to_json({value})::text)"
+            return f"{quote(self.schema)}.as_jsonb(to_json({value})::text)"
         return value
 
-    def changed_fields(self) -> str:
-        cases = ", ".join(f"case when {self.differs(f)} then {literal(f.name)} end" for f in self.tracked.fields)
+    def changed_fields(self, old: str = OLD, new: str = NEW) -> str:
+        cases = ", ".join(f"case when {self.differs(f, old, new)} then {literal(f.name)} end" for f in self.tracked.fields)
         return f"array_remove(array[{cases}], null)"
 
-    def changed_values(self) -> str:
+    def changed_values(self, old: str = OLD, new: str = NEW) -> str:
         pairs = [
-            f"case when {self.differs(f)} then jsonb_build_object({literal(f.name)}, "
-            f"jsonb_build_array({self.value(f, OLD)}, {self.value(f, NEW)})) else '{{}}' end"
+            f"case when {self.differs(f, old, new)} then jsonb_build_object({literal(f.name)}, "
+            f"jsonb_build_array({self.value(f, old)}, {self.value(f, new)})) else '{{}}' end"
             for f in self.tracked.fields
             if f.recorded
         ]
         return f"nullif({' || '.join(pairs)}, '{{}}')" if pairs else "null::jsonb"
 
-    def all_values(self, alias: str, *, new: bool) -> str:
-        pairs = [
-            f"{literal(f.name)}, jsonb_build_array({f'null, {self.value(f, alias)}' if new else f'{self.value(f, alias)}, null'})"
-            for f in self.tracked.fields
-            if f.recorded
-        ]
+    def values(self, alias: str, pair: str) -> str:
+        """All recorded values of an inserted (`null, {}`) or deleted (`{}, null`) row."""
+        recorded = [f for f in self.tracked.fields if f.recorded]
+        pairs = [f"{literal(f.name)}, jsonb_build_array({pair.format(self.value(f, alias))})" for f in recorded]
         chunks = [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
         return " || ".join(f"jsonb_build_object({', '.join(chunk)})" for chunk in chunks) or "null::jsonb"
 
-    # -- statements that write events
-
-    def record(self, workspace: str, ord: str, opens: str, changes: str = "") -> str:
-        """Writes events: of the variables `_entity_id`, `_fields`, `_values`, or of the query `changes` c."""
-        settings = [f"nullif(current_setting('abreast.{name}', true), '')" for name in ("actor_id", "thread", "mutation")]
-        actor = "current_setting('abreast.actor_type', true)"
-        settings.insert(0, f"case when {actor} in ('user', 'agent', 'system') then {actor} else 'unknown' end")
-        into = f"""
-    insert into {self.own("event")} (
-        workspace, xact, ord, opens, op, entity_type, entity_id, fields, "values", actor_type, actor_id, thread, mutation
-    )"""
-        head = f"{workspace}, pg_current_xact_id(), {ord}, {opens}"
-        name = literal(self.tracked.entity_type)
-        if not changes:
-            return f"{into} values ({head}, _op, {name}, _entity_id, _fields, _values, {', '.join(settings)});"
-        once = ", ".join(f"(select {setting})" for setting in settings)  # once for the statement, not for each row
-        return f"""{into}
-    select {head}, c.op, {name}, c.entity_id, c.fields, c."values", {once}
-    from {changes};"""
-
-    def last(self, workspace: str) -> str:
-        """The last event of this transaction in a workspace: it is in rows, so a savepoint takes it back like any row."""
-        return (
-            f"select e.ord from {self.own('event')} e where e.xact = pg_current_xact_id() and e.workspace = {workspace}"
-            f" order by e.ord desc limit 1"
-        )
-
-    def covered(self, workspace: str) -> str:
-        """To where the events of this transaction in a workspace have their revisions, which SET CONSTRAINTS may have given."""
-        return (
-            f"select b.last_ord from {self.own('block')} b where b.workspace = {workspace} and b.xact = pg_current_xact_id()"
-            f" order by b.last_ord desc limit 1"
-        )
-
-    def place(self) -> str:
-        """Sets `_last` and `_opens` for the workspace `_workspace`: the next event opens a block if none is open."""
-        return f"""
-        _last := ({self.last("_workspace")});
-        _opens := _last is null;
-        if not _opens then
-            _covered := ({self.covered("_workspace")});
-            _opens := coalesce(_covered >= _last, false);
-            _last := greatest(_last, _covered);  -- after a restore an old transaction may have had this id
-        end if;"""
-
-    def record_one(self) -> str:
-        return self.place() + self.record("_workspace", "coalesce(_last, 0) + 1", "_opens")
-
-    def record_home(self, changes: str) -> str:
-        """All changes are in the workspace `_workspace`: one pass, no sort."""
-        number = "row_number() over ()"
-        return self.place() + self.record(
-            "_workspace", f"coalesce(_last, 0) + {number}", f"_opens and {number} = 1", f"({changes}) c"
-        )
-
-    def record_many(self, changes: str) -> str:
-        """Changes in several workspaces. Deletes come first: of a row that moved, the newest event must be the insert."""
-        numbered = f"""(
-        select p.*, case when p.nth = 1 then ({self.covered("p.workspace")}) end as covered from (
-            select n.*, case when n.nth = 1 then ({self.last("n.workspace")}) end as last from (
-                select c.*, row_number() over (partition by c.workspace order by c.op = 'insert') as nth
-                from ({changes} offset 0) c where c.workspace is not null
-            ) n offset 0
-        ) p offset 0
-    ) c order by c.op = 'insert'"""
-        base = "coalesce(max(greatest(c.last, c.covered)) over (partition by c.workspace), 0)"
-        return self.record(
-            "c.workspace", f"c.nth + {base}", "c.nth = 1 and coalesce(c.covered >= c.last, c.last is null)", numbered
-        )
-
-    def count(self, rows: str) -> str:
-        return f"""
-    perform from {rows} limit 2;
-    get diagnostics _rows = row_count;
-    if _rows = 0 then
-        return null;
-    end if;"""
-
-    def only_home(self, *sides: str) -> str:
-        """Sets `_workspace` to the one workspace of all rows, or to NULL."""
-        if self.tracked.workspace_constant is not None:
-            return f"_workspace := {self.workspace(NEW)};"
-        if self.tracked.hop is None:
-            others = " or ".join(
-                f"exists (select from {side} r where {self.workspace('r')} is distinct from _workspace)" for side in sides
-            )
-            return f"""
-    _workspace := (select {self.workspace("r")} from {sides[0]} r limit 1);
-    if {others} then
-        _workspace := null;
-    end if;"""
-        columns = ", ".join(quote(column) for column in self.tracked.hop.columns)
-        parents = " union ".join(f"select {columns} from {side}" for side in sides)
-        return f"""
-    _workspace := (
-        select case when count(*) = count(h.workspace) and min(h.workspace) = max(h.workspace) then min(h.workspace) end
-        from (select {self.workspace("r")} as workspace from ({parents}) r) h
-    );"""
-
     # -- functions
 
-    def changes(self, workspace: str, op: str, alias: str, source: str) -> str:
-        """A query for the inserts or deletes of `source`."""
-        values = self.all_values(alias, new=op == "insert")
+    def rows(self, workspace: str, op: str, alias: str, source: str) -> str:
+        """A query for the inserts or deletes of a source."""
+        values = self.values(alias, "null, {}" if op == "insert" else "{}, null")
         return (
             f"select {workspace} as workspace, {literal(op)} as op, {self.id(alias)} as entity_id,"
-            f' null::text[] as fields, {values} as "values" from {source} {alias}'
+            f' null::text[] as fields, {values} as "values" from {source}'
         )
 
-    def insert_or_delete(self, op: str, alias: str, rows: str) -> str:
-        # No workspace heard of a row that had none, so its end is no error: else it could not even be cleaned away.
-        workspace = (
-            self.home(op, self.workspace(alias), alias)
-            if op == "insert"
-            else self.home(op, self.formerly(alias), alias, "record")
+    def only_workspace(self, *sides: str) -> str:
+        """Sets `_workspace` to the one workspace of all rows, or to NULL."""
+        if self.tracked.workspace_constant is not None:
+            return f"_workspace := {self.workspace('r')};"
+        if self.tracked.hop is not None:
+            columns = ", ".join(quote(column) for column in self.tracked.hop.columns)
+            parents = " union ".join(f"select {columns} from {side}" for side in sides)
+            return self.fill("only_workspace_by_path", workspace=self.workspace("r"), parents=parents)
+        elsewhere = f"{self.workspace('r')} is distinct from _workspace"
+        others = " or ".join(f"exists (select from {side} r where {elsewhere})" for side in sides)
+        return self.fill("only_workspace", workspace=self.workspace("r"), rows=sides[0], others=others)
+
+    def inserted_or_deleted(self, op: str, alias: str, source: str) -> str:
+        workspace = self.home(op, self.workspace(alias) if op == "insert" else self.formerly(alias), alias)
+        return self.fill(
+            "inserted_or_deleted",
+            rows=source,
+            alias=alias,
+            workspace=workspace,
+            id=self.id(alias),
+            values=self.values(alias, "null, {}" if op == "insert" else "{}, null"),
+            only_workspace=self.only_workspace(source),
+            one=self.fill("one", op=literal(op)),
+            home=self.fill("home", changes=self.rows("_workspace", op, alias, f"{source} {alias}")),
+            many=self.fill("many", changes=self.rows(workspace, op, alias, f"{source} {alias}")),
         )
-        return f"""{self.count(rows)}
-    if _rows = 1 then
-        select {workspace}, {self.id(alias)}, {self.all_values(alias, new=op == "insert")}
-        into _workspace, _entity_id, _values from {rows} {alias};
-        if _workspace is not null then
-            _op := {literal(op)};{self.record_one()}
-        end if;
-        return null;
-    end if;
-    {self.only_home(rows)}
-    if _workspace is not null then
-    {self.record_home(self.changes("_workspace", op, alias, rows))}
-    else
-    {self.record_many(self.changes(workspace, op, alias, rows))}
-    end if;"""
 
-    def delete_row(self) -> str:
-        """For a parent: the row trigger fires before a foreign key's cascade, so that the children find this event."""
-        return f"""
-    _workspace := {self.home("delete", self.formerly("old"), "old", "record")};
-    if _workspace is null then
-        return null;
-    end if;
-    _op := 'delete';
-    _entity_id := {self.id("old")};
-    _values := {self.all_values("old", new=False)};{self.record_one()}"""
+    def row_inserted_or_deleted(self, op: str, alias: str) -> str:
+        return self.fill(
+            "row_inserted_or_deleted",
+            hold_parent=self.hold_parent("true") if op == "insert" else "",
+            workspace=self.home(op, self.workspace(alias) if op == "insert" else self.formerly(alias), alias),
+            id=self.id(alias),
+            values=self.values(alias, "null, {}" if op == "insert" else "{}, null"),
+            one=self.fill("one", op=literal(op)),
+        )
 
-    def unless_told(self, condition: str, entity_id: str) -> str:
-        """For a parent: a row that an UPDATE moves to another partition has fired the row trigger of DELETE already."""
-        if not self.children:
+    def truncated(self) -> str:
+        # Every partition has this trigger and fires it, so each reads only its own rows.
+        source = f"{relation(self.tracked, self.default_schema)} {OLD} where {OLD}.tableoid = tg_relid"
+        workspace = self.home("delete", self.formerly(OLD), OLD)
+        return self.fill("truncated", many=self.fill("many", changes=self.rows(workspace, "delete", OLD, source)))
+
+    def of_update(self, old: str, new: str, was: str, becomes: str) -> dict[str, str]:
+        """What the sections about an UPDATE are filled with."""
+        return {
+            "id_before": self.id(old),
+            "id_after": self.id(new),
+            "workspace_before": self.workspace(old),
+            "workspace_after": self.workspace(new),
+            "formerly": self.formerly(old),
+            "changed_fields": self.changed_fields(old, new),
+            "changed_values": self.changed_values(old, new),
+            "values_before": self.values(old, "{}, null"),
+            "values_after": self.values(new, "null, {}"),
+            "home_of_update": self.home("update", becomes, new),
+            "home_of_delete": self.home("delete", was, old),
+            "home_of_insert": self.home("insert", becomes, new),
+            "columns_there": self.fill("columns_there", place=""),
+            "known": "array[" + ", ".join(literal(f.name) for f in self.tracked.fields) + "]",
+            "known_count": str(len(self.tracked.fields)),
+            "keys": ", ".join(f"{new}.{quote(key.name)}" for key in self.tracked.key),
+            "moved_rows": self.moved_rows(),
+        }
+
+    def updated(self) -> str:
+        parts = self.of_update(OLD, NEW, "d.was", "d.becomes")
+        parts["untold"] = self.fill("untold", entity_id=self.id(OLD)) if self.children else "true"
+        parts["untold_at_home"] = self.fill("untold", entity_id="p.entity_id") if self.children else "true"
+        return self.fill(
+            "updated",
+            **parts,
+            only_workspace=self.only_workspace("new_rows", "old_rows"),
+            one=self.fill("one", op="'update'"),
+            home=self.fill("home", changes=self.fill("updated_at_home", **parts)),
+            many=self.fill("many", changes=self.fill("updated_anywhere", **parts)),
+            unknown=self.fill("many", changes=self.fill("updated_unknown", **parts)),
+            moves=self.fill("moves", **parts) if self.children else "",
+        )
+
+    def row_updated(self) -> str:
+        parts = self.of_update("old", "new", "_was", "_becomes")
+        moves = self.fill("row_moves", **parts) if self.children else ""
+        one = {f"one_{op}": self.fill("one", op=literal(op)) for op in ("insert", "update", "delete")}
+        columns = self.tracked.hop.columns if self.tracked.hop else ()
+        hold = self.hold_parent(" or ".join(f"new.{quote(c)} is distinct from old.{quote(c)}" for c in columns))
+        return self.fill("row_updated", **parts, **one, moves=moves, hold_parent=hold)
+
+    def hold_parent(self, changed: str) -> str:
+        if self.tracked.hop is None:
             return ""
-        return f""" and not ({condition} and coalesce((
-            select e.op = 'delete' and e.xact = pg_current_xact_id() from {self.own("event")} e
-            where e.entity_type = {literal(self.tracked.entity_type)} and e.entity_id = {entity_id} order by e.seq desc limit 1
-        ), false))"""
+        parent = relation(_parent(self.tracked), self.default_schema)
+        return self.fill("hold_parent", changed=changed, parent=parent, meets=_meets(self.tracked, "new", "_p"))
 
-    def truncate(self) -> str:
-        """Every partition's own trigger fires, so each reads only its own rows."""
-        workspace = self.home("delete", self.formerly(OLD), OLD, "record")
-        return self.record_many(
-            self.changes(workspace, "delete", OLD, self.at(self.tracked)) + f" where {OLD}.tableoid = tg_relid"
-        )
-
-    def pairs(self) -> str:
-        """Old and new rows by entity id. A FULL JOIN cannot become a nested loop, even if planned for one row."""
-        return f"old_rows {OLD} full join new_rows {NEW} on {self.id(OLD)} = {self.id(NEW)}"
-
-    def update(self) -> str:
-        both = f"{self.id(OLD)} is not null and {self.id(NEW)} is not null"
-        fields = f"cross join lateral (select {self.changed_fields()} as fields offset 0) d"
-        op = f"case when {self.id(OLD)} is null then 'insert' when {self.id(NEW)} is null then 'delete' else 'update' end"
-        home = f"""
-        select p.* from (
-            select {op} as op, coalesce({self.id(NEW)}, {self.id(OLD)}) as entity_id,
-                case when {both} then {self.changed_fields()} end as fields,
-                case {op} when 'update' then {self.changed_values()} when 'insert' then {self.all_values(NEW, new=True)}
-                    else {self.all_values(OLD, new=False)} end as "values"
-            from {self.pairs()} offset 0
-        ) p where (p.op <> 'update' or p.fields <> '{{}}'){self.unless_told("p.op = 'delete'", "p.entity_id")}"""
-        places = f"cross join lateral (select {self.formerly(OLD)} as was, {self.workspace(NEW)} as becomes offset 0) w"
-        stays = f"({both} and w.was is not distinct from w.becomes)"
-        many = f"""
-        select p.* from {self.pairs()} {fields} {places}
-        cross join lateral (
-            select {self.home("update", "w.becomes", NEW)} as workspace, 'update' as op, {self.id(NEW)} as entity_id,
-                d.fields, {self.changed_values()} as "values"
-            where {stays} and d.fields <> '{{}}'
-            union all
-            select {self.home("delete", "w.was", OLD, "record")}, 'delete', {self.id(OLD)}, null, {self.all_values(OLD, new=False)}
-            where {self.id(OLD)} is not null and not {stays} and (w.was is not null or {self.id(NEW)} is null)
-                {self.unless_told("true", self.id(OLD))}
-            union all
-            select {self.home("insert", "w.becomes", NEW)}, 'insert', {self.id(NEW)}, null, {self.all_values(NEW, new=True)}
-            where {self.id(NEW)} is not null and not {stays}
-        ) p"""
-        known = "array[" + ", ".join(literal(f.name) for f in self.tracked.fields) + "]"
-        unknown = f"""
-        select p.* from (
-            select {self.workspace(NEW)} as workspace, 'update' as op, {self.id(NEW)} as entity_id, case when d.fields = '{{}}' and {both}
-                then {self.own("unknown_changes")}(row_to_json({OLD}), row_to_json({NEW}), {known}) end as fields, null::jsonb as "values"
-            from {self.pairs()} {fields} offset 0
-        ) p where p.fields is not null"""
-        return f"""{self.count("new_rows")}
-    if _rows = 1 then
-        select {self.workspace(NEW)}, {self.id(NEW)}, {self.changed_fields()}, {self.changed_values()}
-        into _workspace, _entity_id, _fields, _values
-        from old_rows {OLD} cross join new_rows {NEW}
-        where {self.id(OLD)} = {self.id(NEW)} and {self.workspace(OLD)} = {self.workspace(NEW)};
-        if not found then
-            _rows := 2;  -- the row moved, changed its key or has lost its parent: see below
-        elsif _fields <> '{{}}' then
-            _op := 'update';{self.record_one()}
-            return null;
-        end if;
-    end if;
-    if _rows > 1 then
-    {self.only_home("new_rows", "old_rows")}
-        if _workspace is not null then
-    {self.record_home(home)}
-        else
-    {self.moves(places)}
-    {self.record_many(many)}
-        end if;
-    end if;
-    -- A column that was added after the triggers were made: its change is an event too, though nothing else changed.
-    if (select count(*) from pg_attribute a where a.attrelid = tg_relid and a.attnum > 0 and not a.attisdropped)
-        > {len(self.tracked.fields)} then
-    {self.record_many(unknown)}
-    end if;"""
-
-    def moves(self, places: str) -> str:
-        """Rows that find their workspace through a row that moved have moved too."""
-        if not self.children:
-            return ""
-        keys = [quote(key.name) for key in self.tracked.key]
-        mine = " and ".join(f"_top.{key} = _move.{key}" for key in keys)
-        parts = [
-            f"""
-    for _move in
-        select m.* from (
-            select {", ".join(f"{NEW}.{key}" for key in keys)}, w.was, w.becomes, {self.id(OLD)} as _from, {self.id(NEW)} as _to
-            from {self.pairs()} {places} offset 0
-        ) m where m._from is not null and m._to is not null and m.was is distinct from m.becomes
-    loop
-        -- Who is about to add or change a child waits, or is waited for: else its event could be left behind in the old workspace.
-        perform from {self.at(self.tracked)} _top where {mine} for update;"""
-        ]
+    def moved_rows(self) -> str:
+        moved = " and ".join(f"_top.{quote(key.name)} = _move.{quote(key.name)}" for key in self.tracked.key)
+        events = []
         for child in self.children:
             writer = _Writer(child, (), self.schema, self.default_schema, self.uncomparable)
-            steps, step, alias = [], child, NEW
+            path, step, alias = f"{relation(child, self.default_schema)} {NEW}", child, NEW
             while step is not self.tracked:
-                above = "_top" if _parent(step) is self.tracked else f"_up{len(steps) + 1}"
-                steps.append(f"join {self.at(_parent(step))} {above} on {_meets(step, alias, above)}")
+                above = "_top" if _parent(step) is self.tracked else f"_up_from{alias}"
+                path += f" join {relation(_parent(step), self.default_schema)} {above} on {_meets(step, alias, above)}"
                 step, alias = _parent(step), above
-            rows = f"from {self.at(child)} {NEW} {' '.join(steps)} where {mine}"
-            changes = f"""
-        select p.* {
-                rows.replace(
-                    " where ",
-                    f''' cross join lateral (
-            select _move.was as workspace, 'delete' as op, {writer.id(NEW)} as entity_id, null::text[] as fields,
-                {writer.all_values(NEW, new=False)} as "values" where _move.was is not null
-            union all
-            select {writer.home("insert", "_move.becomes", NEW)}, 'insert', {writer.id(NEW)}, null, {writer.all_values(NEW, new=True)}
-        ) p where ''',
-                )
-            }"""
-            parts.append(f"\n        perform {rows} for no key update of {NEW};{writer.record_many(changes)}")
-        parts.append("\n    end loop;")
-        return "".join(parts)
+            changes = writer.fill(
+                "child_moved_events",
+                path=path,
+                moved=moved,
+                id=writer.id(NEW),
+                home=writer.home("insert", "_move.becomes", NEW),
+                values_before=writer.values(NEW, "{}, null"),
+                values_after=writer.values(NEW, "null, {}"),
+            )
+            # A child that is a parent itself is locked against new children of its own.
+            strength = "update" if any(child in _ancestors(other) for other in self.children) else "no key update"
+            many = writer.fill("many", changes=changes)
+            events.append(self.fill("child_moved", path=path, moved=moved, strength=strength, many=many))
+        return self.fill("moved_rows", table=relation(self.tracked, self.default_schema), moved=moved, children="\n".join(events))
 
     def version(self) -> str:
-        """Keeps the application's version column right for writers that do not know it."""
-        version = quote(str(self.tracked.version_column))
-        others = [
-            self.differs(f, "old", "new")
-            for f in self.tracked.fields
-            if f.name != self.tracked.version_column and self.tracked.table.c[f.name].computed is None
-        ]
-        return f"""
-    if tg_op = 'INSERT' then
-        new.{version} := coalesce(new.{version}, 1);
-    elsif new.{version} is not distinct from old.{version} and ({" or ".join(others)}) then
-        new.{version} := coalesce(old.{version}, 0) + 1;
-    end if;
-    return new;"""
+        # Generated columns are not computed yet when this fires.
+        version = self.tracked.version_column
+        others = [f for f in self.tracked.fields if f.name != version and _column(self.tracked, f).computed is None]
+        differ = " or ".join(self.differs(f, "old", "new") for f in others)
+        return self.fill("version", version=quote(str(version)), others_differ=differ)
 
-    # -- all of them
-
-    def triggers(self) -> Iterator[Trigger]:
-        """The triggers of this table."""
+    def triggers(self) -> tuple[list[Trigger], list[Trigger]]:
+        """The triggers of this table: those for statements, and those for a table whose rows are written again."""
 
         def made(op: str, name: str, definition: str, body: str) -> Trigger:
-            declared = "".join(f"\n    {variable};" for variable in VARIABLES)
-            conflict = "#variable_conflict use_variable"
-            text = f"{conflict}\ndeclare{declared}\nbegin{body}\n{'' if op == 'version' else '    return null;'}\nend"
-            return Trigger(name, definition, self.function(op), text)
-
-        each = "for each statement"
-        yield made(
-            "insert",
-            "abreast_insert",
-            f"after insert on {{table}} referencing new table as new_rows {each}",
-            self.insert_or_delete("insert", NEW, "new_rows"),
-        )
-        yield made(
-            "update",
-            "abreast_update",
-            f"after update on {{table}} referencing old table as old_rows new table as new_rows {each}",
-            self.update(),
-        )
-        if self.children:
-            # The name sorts before "RI_ConstraintTrigger", PostgreSQL's own: triggers fire by name.
-            yield made("delete", "ABREAST_delete", "after delete on {table} for each row", self.delete_row())
-        else:
-            yield made(
-                "delete",
-                "abreast_delete",
-                f"after delete on {{table}} referencing old table as old_rows {each}",
-                self.insert_or_delete("delete", OLD, "old_rows"),
+            # A column of a transition table may be called as a variable is.
+            return Trigger(
+                name, definition, self.function(op), f"#variable_conflict use_variable\ndeclare{VARIABLES}\nbegin\n{body}\nend"
             )
-        yield made("truncate", "abreast_truncate", f"before truncate on {{table}} {each}", self.truncate())
-        if self.tracked.version_column:
-            yield made("version", "zz_abreast_version", "before insert or update on {table} for each row", self.version())
+
+        # Triggers fire in the order of their names: before those of an application, and the row triggers before
+        # "RI_ConstraintTrigger", PostgreSQL's own, so that children find the event of a parent that a cascade removed.
+        statement, row = "for each statement", "for each row"
+        old, new = "old table as old_rows", "new table as new_rows"
+        inserted, deleted = (
+            self.inserted_or_deleted("insert", NEW, "new_rows"),
+            self.inserted_or_deleted("delete", OLD, "old_rows"),
+        )
+        insert_row, delete_row = self.row_inserted_or_deleted("insert", "new"), self.row_inserted_or_deleted("delete", "old")
+        by_statement = [
+            made("insert", "ABREAST_insert", f"after insert on {{table}} referencing {new} {statement}", inserted),
+            made("update", "ABREAST_update", f"after update on {{table}} referencing {old} {new} {statement}", self.updated()),
+            made("delete", "ABREAST_delete", f"after delete on {{table}} referencing {old} {statement}", deleted),
+        ]
+        by_row = [
+            made("insert_row", "ABREAST_insert_row", f"after insert on {{table}} {row}", insert_row),
+            made("update_row", "ABREAST_update_row", f"after update on {{table}} {row}", self.row_updated()),
+            made("delete_row", "ABREAST_delete_row", f"after delete on {{table}} {row}", delete_row),
+        ]
+        if self.children:
+            by_statement[2] = by_row[2]
+        always = [made("truncate", "ABREAST_truncate", f"before truncate on {{table}} {statement}", self.truncated())]
+        if self.tracked.version_column:  # last by name: another trigger may still change the row
+            always.append(made("version", "zz_abreast_version", f"before insert or update on {{table}} {row}", self.version()))
+        return by_statement + always, by_row + always
 
     def function(self, op: str) -> str:
         """Name of a trigger function, within PostgreSQL's 63 bytes."""
@@ -545,15 +433,37 @@ class _Writer:
         name = f"{table.schema}.{table.name}" if table.schema else table.name
         if len(name.encode()) > 50:
             name = name.encode()[:40].decode(errors="ignore") + "~" + hashlib.sha256(name.encode()).hexdigest()[:8]
-        return self.own(quote(f"{name}_{op}"))
+        return f"{quote(self.schema)}.{quote(f'{name}_{op}')}"
+
+
+def triggers(
+    tables: Sequence[TrackedTable], schema: str, uncomparable: Uncomparable, default_schema: str | None
+) -> Iterator[tuple[TrackedTable, tuple[list[Trigger], list[Trigger]]]]:
+    """Every tracked table with the triggers that it should have: for statements, or for rows."""
+    for tracked in tables:
+        children = tuple(table for table in tables if tracked in _ancestors(table))
+        yield tracked, _Writer(tracked, children, schema, default_schema, uncomparable).triggers()
+
+
+def _ancestors(tracked: TrackedTable) -> list[TrackedTable]:
+    found = []
+    while tracked.hop is not None:
+        tracked = tracked.hop.parent
+        found.append(tracked)
+    return found
 
 
 # --- install, uninstall, check -------------------------------------------------------------------------------------
 
+
+def _writes_again(schema_text: str) -> str:
+    return script("postgresql", "writes_again", schema_text=schema_text)[0]
+
+
 UNCOMPARABLE_SQL = script("postgresql", "uncomparable")[0]
 """(column, type) of what needs an entry in `uncomparable`. Parameter: `table`, the table's name as text."""
 
-TRIGGERS_FOUND_SQL = script("postgresql", "triggers")[0]
+TRIGGERS_FOUND_SQL = script("postgresql", "triggers", writes_again=_writes_again("%(schema)s"))[0]
 """Rows of `Found`. Parameters: `tables`, the names that `relation` gives, and `schema`, quoted."""
 
 
@@ -567,53 +477,46 @@ class Found(NamedTuple):
     trigger: str | None
     note: str | None
     enabled: str | None
+    writes_again: bool | None
 
 
-def triggers(
-    tables: Sequence[TrackedTable], schema: str, uncomparable: Uncomparable, default_schema: str | None
-) -> Iterator[tuple[TrackedTable, list[Trigger]]]:
-    """Every tracked table with the triggers that it should have."""
-    for tracked in tables:
-        children = tuple(t for t in tables if tracked in _ancestors(t))
-        yield tracked, list(_Writer(tracked, children, schema, default_schema, uncomparable).triggers())
-
-
-def _ancestors(tracked: TrackedTable) -> list[TrackedTable]:
-    found = []
-    while tracked.hop is not None:
-        tracked = tracked.hop.parent
-        found.append(tracked)
-    return found
+def _shared(schema: str) -> list[str]:
+    text = literal(quote(schema))
+    return script("postgresql", "capture", writes_again=_writes_again(text), schema=quote(schema), schema_text=text)
 
 
 def install_groups(
     tables: Sequence[TrackedTable],
     schema: str = "abreast",
-    uncomparable: Uncomparable = {},
+    uncomparable: Uncomparable = NOTHING,
     default_schema: str | None = "public",
 ) -> list[list[str]]:
     """Statements that make or renew capture. Each group may run in a short transaction of its own, in this order."""
-    own = quote(schema)
-    groups = [script("postgresql", "capture", schema=own)]
-    for tracked, wanted in triggers(tables, schema, uncomparable, default_schema):
+    own, shared = quote(schema), _shared(schema)
+    groups = [[*shared, f"comment on trigger {NUMBERING} on {own}.event is {literal(_digest(*shared))}"]]
+    for tracked, (by_statement, by_row) in triggers(tables, schema, uncomparable, default_schema):
+        group = []
+        for function, body in {trigger.function: trigger.body for trigger in by_statement + by_row}.items():
+            group += [
+                f"create or replace function {function}() returns trigger language plpgsql security definer {SETTINGS}\n"
+                f"as $abreast$\n{body}\n$abreast$",
+                f"revoke execute on function {function}() from public",
+            ]
         table = f"{literal(relation(tracked, default_schema))}::regclass"
-        names = ", ".join(literal(trigger.name) for trigger in wanted)
-        group = [f"select {own}.detach({table}, array[{names}])"]
-        for trigger in wanted:
-            group.append(
-                f"create or replace function {trigger.function}() returns trigger language plpgsql security definer\n"
-                f"set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $abreast$\n{trigger.body}\n$abreast$"
-            )
-            definition = literal(f"{trigger.definition} execute function {trigger.function}()")
-            group.append(f"select {own}.attach({table}, {literal(trigger.name)}, {definition}, {literal(trigger.note)})")
+        group.append(f"select {own}.attach({table}, {_array(by_statement)}, {_array(by_row)})")
         groups.append(group)
     return groups
+
+
+def _array(wanted: Sequence[Trigger]) -> str:
+    rows = [(t.name, f"{t.definition} execute function {t.function}()", t.note) for t in wanted]
+    return "array[" + ", ".join(f"array[{', '.join(literal(text) for text in row)}]" for row in rows) + "]"
 
 
 def install_statements(
     tables: Sequence[TrackedTable],
     schema: str = "abreast",
-    uncomparable: Uncomparable = {},
+    uncomparable: Uncomparable = NOTHING,
     default_schema: str | None = "public",
 ) -> list[str]:
     """The statements of all groups, for one transaction."""
@@ -625,63 +528,66 @@ def uninstall_statements(
 ) -> list[str]:
     """Statements that remove triggers and functions and leave the log; each may run in its own transaction."""
     own = quote(schema)
-    found = f"to_regclass({{}}) is not null and to_regprocedure({literal(own + '.detach(regclass, text[])')}) is not null"
+    installed = f"to_regprocedure({literal(own + '.detach(regclass, text[])')}) is not null"
     removed = []
     for tracked in tables:
         name = literal(relation(tracked, default_schema))
-        removed.append(f"do $$ begin if {found.format(name)} then perform {own}.detach({name}, array[]::text[]); end if; end $$")
-    return [*removed, script("postgresql", "uninstall", schema=own)[0]]
+        there = f"{installed} and to_regclass({name}) is not null"
+        removed.append(f"do $$ begin if {there} then perform {own}.detach({name}, array[]::text[]); end if; end $$")
+    return [*removed, script("postgresql", "uninstall", schema_text=literal(own))[0]]
 
 
 def findings(
     tables: Sequence[TrackedTable],
     rows: Iterable[Sequence[object]],
     schema: str = "abreast",
-    uncomparable: Uncomparable = {},
+    uncomparable: Uncomparable = NOTHING,
     default_schema: str | None = "public",
 ) -> list[Finding]:
     """What is wrong with the triggers that `TRIGGERS_FOUND_SQL` found."""
     there = [Found(*row) for row in rows]  # type: ignore[arg-type]
-    wrong = []
-    for tracked, wanted in triggers(tables, schema, uncomparable, default_schema):
-        name = relation(tracked, default_schema)
-        relations = {found.relation: found for found in there if found.table == name}
-        if not relations:
-            wrong.append(
-                Finding(
-                    "no_table", tracked.entity_type, f"The table {name} is not in this database. Create it, then run install."
-                )
-            )
-        for place, about in relations.items():
-            by_name = {found.trigger: found for found in there if found.relation == place}
+    wrong: list[Finding] = []
+    numbering = [found for found in there if found.trigger == NUMBERING]
+    wrong += _compare("", f"{quote(schema)}.event", NUMBERING, _digest(*_shared(schema)), numbering[0] if numbering else None)
+    for tracked, (by_statement, by_row) in triggers(tables, schema, uncomparable, default_schema):
+        kind, name = tracked.entity_type, relation(tracked, default_schema)
+        places = {found.relation: found for found in there if found.table == name}
+        if not places:
+            wrong.append(Finding("no_table", kind, f"The table {name} is not in this database. Create it, then run install."))
+        names = {found.trigger for found in there if found.relation in places}
+        again = any(found.writes_again for found in places.values())
+        by_rows = by_row[0].name in names or (again and by_statement[0].name not in names)
+        wanted = by_row if by_rows else by_statement
+        if again and not by_rows:
+            text = f"A trigger AFTER ROW or a foreign key to itself may write rows of {name} again; the log would have the second"
+            wrong.append(Finding("trigger_unknown", kind, f"{text} change before the first. Run install again."))
+        for place, about in places.items():
+            by_name = {found.trigger: found for found in there if found.relation == place and found.trigger is not None}
             for trigger in wanted:
-                if ("for each row" in trigger.definition and about.is_partition) or (
-                    trigger.definition.startswith("before truncate") and about.kind == "p"
-                ):
-                    continue
-                one = by_name.get(trigger.name)
-                if one is None:
-                    code, text = "no_trigger", "is missing: changes are not captured. Run install."
-                elif one.enabled not in ("O", "A"):
-                    code, text = (
-                        "trigger_disabled",
-                        f"is disabled: changes are not captured. alter table {place} enable trigger ...",
-                    )
-                elif one.note != trigger.note:
-                    code, text = "trigger_outdated", "was made for another declaration or version. Run install again."
-                else:
-                    continue
-                wrong.append(Finding(code, tracked.entity_type, f"The trigger {trigger.name} on {place} {text}"))
-            for extra in by_name.keys() - {trigger.name for trigger in wanted} - {None}:
-                wrong.append(
-                    Finding(
-                        "trigger_outdated",
-                        tracked.entity_type,
-                        f"The trigger {extra} on {place} is of another version. Run install.",
-                    )
-                )
-    for place in sorted({found.relation for found in there if found.table is None}):
+                # As `attach` has it: row triggers are PostgreSQL's to clone, TRUNCATE fires on the partitions.
+                cloned = about.is_partition and "for each row" in trigger.definition
+                if not cloned and not (about.kind == "p" and trigger.definition.startswith("before truncate")):
+                    wrong += _compare(kind, place, trigger.name, trigger.note, by_name.get(trigger.name))
+            for extra in sorted(by_name.keys() - {trigger.name for trigger in wanted}):
+                text = f"The trigger {extra} on {place} is of another declaration or version. Run install again."
+                wrong.append(Finding("trigger_outdated", kind, text))
+    for place in sorted({found.relation for found in there if found.table is None and found.trigger != NUMBERING}):
         wrong.append(
             Finding("not_tracked", place, f"{place} has triggers of abreast but is not tracked. Track it, or drop them.")
         )
     return wrong
+
+
+def _compare(entity_type: str, place: str, name: str, note: str, found: Found | None) -> Iterator[Finding]:
+    if found is None:
+        yield Finding(
+            "no_trigger", entity_type, f"The trigger {name} on {place} is missing: changes are not captured. Run install."
+        )
+    elif found.enabled not in ("O", "A"):
+        cure = f"alter table {place} enable trigger {quote(name)}"
+        yield Finding(
+            "trigger_disabled", entity_type, f"The trigger {name} on {place} is disabled: changes are not captured. {cure}"
+        )
+    elif found.note != note:
+        text = f"The trigger {name} on {place} was made for another declaration or version. Run install again."
+        yield Finding("trigger_outdated", entity_type, text)

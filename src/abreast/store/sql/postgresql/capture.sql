@@ -124,8 +124,8 @@ $$;
 do $$
 begin
     if not exists (
-        select from pg_catalog.pg_trigger t
-        where t.tgrelid = '{{schema}}.event'::regclass and t.tgname = 'abreast_number'
+        select from pg_trigger t
+        where t.tgrelid = to_regclass({{schema_text}} || '.event') and t.tgname = 'abreast_number'
     ) then
         create constraint trigger abreast_number after insert on {{schema}}.event
             deferrable initially deferred for each row when (new.opens) execute function {{schema}}.number();
@@ -146,26 +146,42 @@ set search_path = pg_catalog, pg_temp as $$
     select c.oid::regclass, c.relkind, c.relispartition from tree t join pg_class c on c.oid = t.oid where c.relkind in ('r', 'p')
 $$;
 
--- Makes one trigger on a table and its partitions, where it is not there already: a second install locks nothing.
--- A row trigger is made on the partitioned table and cloned by PostgreSQL; TRUNCATE fires on every partition itself.
-create or replace function {{schema}}.attach(_table regclass, _name text, _definition text, _note text) returns void
+-- Whether something of the application may write a row again while the statement that wrote it is not done: a trigger
+-- AFTER ROW, or a foreign key of the table to itself. Then our statement trigger would come too late, and the log would have
+-- the second change before the first.
+create or replace function {{schema}}.writes_again(_table regclass) returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp as $$
+    select {{writes_again}} from (select _table::oid as oid) root
+$$;
+
+-- Makes the triggers of a table and its partitions: for statements, or for rows where something writes them again. What is
+-- there already is left alone, so that a second install locks nothing; what is of another kind or version goes. A row trigger
+-- is made on a partitioned table and cloned by PostgreSQL; TRUNCATE fires the triggers of the partitions, too.
+-- The arrays hold (name, definition, note) of each trigger.
+create or replace function {{schema}}.attach(_table regclass, _for_statements text[], _for_rows text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp as $$
 declare
-    _relation record;
+    _wanted text[] := case when {{schema}}.writes_again(_table) then _for_rows else _for_statements end;
+    _relation regclass;
 begin
-    for _relation in
-        select t.relation from {{schema}}.tree(_table) t
-        where not (t.is_partition and strpos(_definition, 'for each row') > 0)
-            and not (t.kind = 'p' and starts_with(_definition, 'before truncate'))
-            and not exists (
-                select from pg_trigger g
-                where g.tgrelid = t.relation and g.tgname = _name and g.tgenabled <> 'D' and obj_description(g.oid, 'pg_trigger') = _note
-            )
-    loop
-        execute 'create or replace trigger ' || quote_ident(_name) || ' ' || replace(_definition, '{table}', _relation.relation::text);
-        execute 'comment on trigger ' || quote_ident(_name) || ' on ' || _relation.relation || ' is ' || quote_literal(_note);
-        execute 'alter table ' || _relation.relation || ' enable trigger ' || quote_ident(_name);
+    perform {{schema}}.detach(_table, array(select _wanted[n][1] from generate_subscripts(_wanted, 1) n));
+    for _at in 1 .. array_length(_wanted, 1) loop
+        for _relation in
+            select t.relation from {{schema}}.tree(_table) t
+            where not (t.is_partition and strpos(_wanted[_at][2], 'for each row') > 0)
+                and not (t.kind = 'p' and starts_with(_wanted[_at][2], 'before truncate'))
+                and not exists (
+                    select from pg_trigger g
+                    where g.tgrelid = t.relation and g.tgname = _wanted[_at][1] and g.tgenabled <> 'D'
+                        and obj_description(g.oid, 'pg_trigger') = _wanted[_at][3]
+                )
+        loop
+            execute 'create or replace trigger ' || quote_ident(_wanted[_at][1]) || ' ' || replace(_wanted[_at][2], '{table}', _relation::text);
+            execute 'comment on trigger ' || quote_ident(_wanted[_at][1]) || ' on ' || _relation || ' is ' || quote_literal(_wanted[_at][3]);
+            execute 'alter table ' || _relation || ' enable trigger ' || quote_ident(_wanted[_at][1]);
+        end loop;
     end loop;
 end
 $$;
@@ -180,10 +196,13 @@ begin
     for _trigger in
         select t.relation, g.tgname from {{schema}}.tree(_table) t
         join pg_trigger g on g.tgrelid = t.relation and g.tgparentid = 0
-        join pg_proc p on p.oid = g.tgfoid and p.pronamespace = '{{schema}}'::regnamespace
+        join pg_proc p on p.oid = g.tgfoid and p.pronamespace = to_regnamespace({{schema_text}})
         where g.tgname <> all (_keep)
     loop
         execute 'drop trigger ' || quote_ident(_trigger.tgname) || ' on ' || _trigger.relation;
     end loop;
 end
 $$;
+
+-- CREATE TRIGGER asks for this right, firing does not: nobody else hangs our functions on a table of his own and forges events.
+revoke execute on function {{schema}}.number() from public;

@@ -93,3 +93,22 @@ create table if not exists {{schema}}.miss (
     op          text not null,
     at          timestamptz not null default clock_timestamp()
 );
+
+-- The right to run one thread. A row is never deleted: its token only grows, and whoever still holds an older one is
+-- refused. `run` is null once it was released; `expires_at` is by the database's clock.
+create table if not exists {{schema}}.lease (
+    thread     text primary key,
+    token      bigint not null,
+    run        text,
+    expires_at timestamptz not null
+);
+
+-- One intended write and its outcome: a repeat of the same one gets this back.
+create table if not exists {{schema}}.mutation (
+    workspace text collate "C" not null,
+    mutation  text not null,
+    digest    text not null,
+    outcome   text not null,
+    at        timestamptz not null default clock_timestamp(),
+    primary key (workspace, mutation)
+);

@@ -13,9 +13,10 @@ with recursive tree as (
     select g.tgrelid, g.tgname, g.tgenabled, pg_catalog.obj_description(g.oid, 'pg_trigger') as note
     from pg_catalog.pg_trigger g
     join pg_catalog.pg_proc p on p.oid = g.tgfoid
-    where p.pronamespace = pg_catalog.to_regnamespace(%(schema)s) and g.tgparentid = 0 and g.tgname <> 'abreast_number'
+    where p.pronamespace = pg_catalog.to_regnamespace(%(schema)s) and g.tgparentid = 0
 )
 select t.name, coalesce(t.oid, o.tgrelid)::pg_catalog.regclass::text as relation, t.relkind::text as kind, t.is_partition,
-    o.tgname::text as trigger, o.note, o.tgenabled::text as enabled
+    o.tgname::text as trigger, o.note, o.tgenabled::text as enabled,
+    (select {{writes_again}} from (select pg_catalog.to_regclass(t.name)::oid as oid) root) as writes_again
 from tree t
 full join ours o on o.tgrelid = t.oid

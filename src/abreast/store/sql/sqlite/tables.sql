@@ -74,3 +74,22 @@ create table if not exists abreast_miss (
     op          text not null,
     at          text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
 );
+
+-- The right to run one thread. A row is never deleted: its token only grows, and whoever still holds an older one is
+-- refused. `run` is null once it was released; `expires_at` is in seconds since 1970, by the database's clock.
+create table if not exists abreast_lease (
+    thread     text primary key,
+    token      integer not null,
+    run        text,
+    expires_at real not null
+) without rowid;
+
+-- One intended write and its outcome: a repeat of the same one gets this back.
+create table if not exists abreast_mutation (
+    workspace text not null,
+    mutation  text not null,
+    digest    text not null,
+    outcome   text not null,
+    at        text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    primary key (workspace, mutation)
+) without rowid;

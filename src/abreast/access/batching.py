@@ -1,0 +1,206 @@
+"""Governed writes on their way to PostgreSQL: those of one workspace that come while another is under way go together.
+
+A workspace's head is locked until its transaction is on disk, so one workspace commits once a disk flush however many
+writers it has. Only several writes in one transaction get past that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from abreast.store.mutations import Outcome
+from abreast.store.statement import Flow
+
+GROUP = 64
+"""Writes in one transaction."""
+
+PATIENCE = 0.05
+"""Seconds that the writes behind wait for one that is under way: it may be waiting for a row that somebody has locked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One governed write. `flow` does it statement by statement; `call` is the same as JSON for the database's own
+    function, and `locks` the rows that it will lock there, by entity type and id."""
+
+    workspace: str
+    mutation: str | None
+    flow: Callable[[], Flow[Outcome]]
+    schema: str = ""
+    call: str = ""
+    locks: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+
+
+Settled = Outcome | BaseException
+TicketT = TypeVar("TicketT", bound="asyncio.Future[Any] | _Ticket")
+
+
+@dataclass(eq=False)
+class Line(Generic[TicketT]):
+    """The jobs of one workspace that wait, and whose turn it is."""
+
+    waiting: deque[tuple[Job, TicketT]] = field(default_factory=deque)
+    turn: object | None = None
+
+    def take(self) -> list[tuple[Job, TicketT]]:
+        """The next jobs that may go together, without those that nobody waits for any more. Two of one mutation never
+        go together: the second must find what the first has stored."""
+        group: list[tuple[Job, TicketT]] = []
+        seen = set()
+        while self.waiting and len(group) < GROUP:
+            job, ticket = self.waiting[0]
+            if job.mutation is not None and job.mutation in seen:
+                break
+            self.waiting.popleft()
+            if not ticket.cancelled():
+                seen.add(job.mutation)
+                group.append((job, ticket))
+        return group
+
+
+def settle(group: Sequence[tuple[Job, Any]], outcomes: Sequence[Settled]) -> None:
+    """Answers each job alone."""
+    for (_, ticket), outcome in zip(group, outcomes, strict=True):
+        if ticket.done():
+            continue
+        if isinstance(outcome, BaseException):
+            ticket.set_exception(outcome)
+        else:
+            ticket.set_result(outcome)
+
+
+class AsyncLines:
+    """The asynchronous door, for one event loop. `run` does jobs of one workspace and answers each."""
+
+    def __init__(self, run: Callable[[list[Job]], Awaitable[list[Settled]]]) -> None:
+        self._run = run
+        self._lines: dict[str, Line[asyncio.Future[Any]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def submit(self, job: Job) -> Outcome:
+        """Does the job, alone or with others, and returns or raises what came of it."""
+        line = self._lines.setdefault(job.workspace, Line())
+        loop = asyncio.get_running_loop()
+        if line.turn is not None:
+            ticket: asyncio.Future[Any] = loop.create_future()
+            line.waiting.append((job, ticket))
+            outcome: Outcome = await ticket
+            return outcome
+        turn = line.turn = object()
+        timer = loop.call_later(PATIENCE, self._pass_on, job.workspace, line, turn)
+        try:
+            (settled,) = await self._run([job])
+        finally:
+            timer.cancel()
+            self._pass_on(job.workspace, line, turn)
+        if isinstance(settled, BaseException):
+            raise settled
+        return settled
+
+    def _pass_on(self, workspace: str, line: Line[asyncio.Future[Any]], turn: object) -> None:
+        """The turn of the next group, if `turn` is still the one that counts."""
+        if line.turn is not turn:
+            return
+        line.turn = None
+        if not line.waiting:
+            if self._lines.get(workspace) is line:
+                del self._lines[workspace]
+            return
+        line.turn = object()
+        task = asyncio.get_running_loop().create_task(self._together(workspace, line, line.turn))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _together(self, workspace: str, line: Line[asyncio.Future[Any]], turn: object) -> None:
+        group = line.take()
+        timer = asyncio.get_running_loop().call_later(PATIENCE, self._pass_on, workspace, line, turn)
+        try:
+            settle(group, await self._run([job for job, _ in group]) if group else [])
+        except BaseException as error:
+            settle(group, [error] * len(group))
+            raise
+        finally:
+            timer.cancel()
+            # Whoever was answered may have its next write ready before the turn is passed on.
+            await asyncio.sleep(0)
+            self._pass_on(workspace, line, turn)
+
+
+class ThreadLines:
+    """The synchronous door: the thread whose turn it is does the jobs of those that wait, then passes the turn on."""
+
+    def __init__(self, run: Callable[[list[Job]], list[Settled]]) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._lines: dict[str, Line[_Ticket]] = {}
+
+    def submit(self, job: Job) -> Outcome:
+        """Does the job, alone or with others, and returns or raises what came of it."""
+        ticket = _Ticket()
+        with self._lock:
+            line = self._lines.setdefault(job.workspace, Line())
+            line.waiting.append((job, ticket))
+            if line.turn is None:
+                self._give_turn(line, ticket)
+        while ticket.settled is None:
+            if ticket.group is not None:
+                self._lead(job.workspace, line, ticket)
+            elif not ticket.event.wait(PATIENCE):
+                with self._lock:  # who is ahead seems to be stuck
+                    if any(waiting is ticket for _, waiting in line.waiting):
+                        self._give_turn(line, ticket)
+        if isinstance(ticket.settled, BaseException):
+            raise ticket.settled
+        return ticket.settled
+
+    def _give_turn(self, line: Line[_Ticket], ticket: _Ticket) -> None:
+        ticket.group = line.take()
+        line.turn = ticket.group
+        ticket.event.set()
+
+    def _lead(self, workspace: str, line: Line[_Ticket], ticket: _Ticket) -> None:
+        group, ticket.group = ticket.group or [], None
+        ticket.event.clear()
+        try:
+            outcomes: Sequence[Settled] = self._run([job for job, _ in group])
+        except BaseException as error:
+            settle(group, [error] * len(group))
+            raise
+        else:
+            settle(group, outcomes)
+        finally:
+            with self._lock:
+                if line.turn is group:
+                    line.turn = None
+                    if line.waiting:
+                        self._give_turn(line, line.waiting[0][1])
+                    elif self._lines.get(workspace) is line:
+                        del self._lines[workspace]
+
+
+class _Ticket:
+    """What a thread waits with: its answer, or the group that it is to lead."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.settled: Settled | None = None
+        self.group: list[tuple[Job, Any]] | None = None
+
+    def cancelled(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return self.settled is not None
+
+    def set_result(self, outcome: Outcome) -> None:
+        self.settled = outcome
+        self.event.set()
+
+    def set_exception(self, error: BaseException) -> None:
+        self.settled = error
+        self.event.set()

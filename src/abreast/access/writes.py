@@ -1,0 +1,180 @@
+"""Governed writes on PostgreSQL: one call of a function in the database, repeated where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from sqlalchemy.engine import Engine
+
+from abreast.access.batching import AsyncLines, Job, Settled, ThreadLines
+from abreast.errors import AbreastError, CaptureError, InputError, NotInstalledError, UnavailableError
+from abreast.store.mutations import Outcome, read_outcome
+from abreast.store.procedures import apply_statement
+from abreast.store.statement import Statement, pyformat
+from abreast.store.values import load
+
+_ATTEMPTS = 6
+_WAIT = 0.005
+"""Seconds before the second attempt, on average; each further one waits twice as long."""
+
+_CONFLICTS = ("40001", "40P01")
+_GONE = "The database is not answering. Nothing was written; try again."
+_UNKNOWN = (
+    "The database stopped answering in the middle of this write: it may have been written or not. "
+    "Give writes a mutation id, then the same call again is safe."
+)
+
+_jitter = random.SystemRandom()
+
+
+def refusal(state: str, message: str) -> AbreastError | None:
+    """What a caller should see for an error that the database raised about what he wrote; None where it is not about that."""
+    if state[:2] in ("22", "23") or state in ("AB002", "AB006", "P0001", "428C9"):
+        return InputError(f"The database refused this write: {message.removeprefix('abreast: ')}")
+    if state in ("3F000", "42P01", "42883") and "abreast" in message:
+        return NotInstalledError()
+    if state == "42501":
+        return CaptureError(f"The hub's database role lacks a right that this write needs: {message}")
+    return None
+
+
+def after_failure(error: BaseException, attempt: int, *, sent: bool, repeatable: bool) -> float:
+    """Seconds until the next attempt. Raises what the caller should see where there is to be none."""
+    state = getattr(error, "sqlstate", None) or ""
+    message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+    refused = refusal(state, message)
+    if refused is not None:
+        raise refused from error
+    lost = not state or state.startswith("08")
+    passing = state in _CONFLICTS or state.startswith(("57P", "53"))
+    if lost and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout | sa.exc.TimeoutError):
+        raise error
+    if not lost and not passing:
+        raise error
+    if lost and sent and not repeatable:
+        raise UnavailableError(_UNKNOWN, retry=False) from error
+    if attempt >= _ATTEMPTS or isinstance(error, PoolTimeout | sa.exc.TimeoutError):
+        raise UnavailableError(_UNKNOWN if lost and sent else _GONE, retry=True) from error
+    return float(_WAIT * 2 ** (attempt - 1) * _jitter.uniform(0.5, 1.5))
+
+
+def _statement(jobs: Sequence[Job]) -> Statement:
+    locks: dict[tuple[str, str], Any] = {}
+    if len(jobs) > 1:
+        for job in jobs:
+            locks.update(job.locks)
+    listed = json.dumps([locks[key] for key in sorted(locks)])
+    return apply_statement(jobs[0].schema, jobs[0].workspace, [job.call for job in jobs], listed)
+
+
+def _outcomes(text: str) -> list[Outcome]:
+    return [read_outcome(raw) for raw in load(text)]
+
+
+def _told_apart(outcomes: Sequence[Outcome]) -> list[Settled | None]:
+    """The answers of a group; None where a job must be done again alone to say what is wrong with it."""
+    told: list[Settled | None] = []
+    for outcome in outcomes:
+        if outcome.kind == "failed":
+            state, message = outcome.body
+            told.append(refusal(state, message))
+        else:
+            told.append(outcome)
+    return told
+
+
+def _after_group(jobs: Sequence[Job], error: BaseException) -> list[Settled | None]:
+    """The answers where a group failed as a whole. Alone, each finds out what its own part in it was; but what may have
+    been written is done again only under a mutation id."""
+    unknown = isinstance(error, UnavailableError) and not error.fields.get("retry", True)
+    return [error if unknown and job.mutation is None else None for job in jobs]
+
+
+class PostgresWrites:
+    """Both doors to the function. `pool` gives the running event loop's connections, `engine` those of threads."""
+
+    def __init__(self, engine: Engine, pool: Callable[[], Awaitable[AsyncConnectionPool[Any]]]) -> None:
+        self._engine, self._pool = engine, pool
+        self.threads = ThreadLines(self._group)
+
+    def lines(self) -> AsyncLines:
+        """The lines of one event loop."""
+        return AsyncLines(self._agroup)
+
+    # -- the synchronous door ------------------------------------------------------------------------------------
+
+    def _group(self, jobs: list[Job]) -> list[Settled]:
+        if len(jobs) == 1:
+            return [self._alone(jobs[0])]
+        try:
+            told = _told_apart(self._call(jobs))
+        except (AbreastError, sa.exc.DBAPIError, psycopg.Error) as error:
+            told = _after_group(jobs, error)
+        return [self._alone(job) if one is None else one for job, one in zip(jobs, told, strict=True)]
+
+    def _alone(self, job: Job) -> Settled:
+        try:
+            return self._call([job])[0]
+        except Exception as error:
+            return error
+
+    def _call(self, jobs: list[Job]) -> list[Outcome]:
+        wanted = _statement(jobs)
+        repeatable = all(job.mutation is not None for job in jobs)
+        for attempt in range(1, _ATTEMPTS + 1):
+            sent = False
+            try:
+                with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                    sent = True
+                    text = connection.exec_driver_sql(pyformat(wanted.text), dict(wanted.parameters)).scalar_one()
+                return _outcomes(text)
+            except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+                cause = getattr(error, "orig", None) or error
+                time.sleep(after_failure(cause, attempt, sent=sent, repeatable=repeatable))
+        raise UnavailableError(_GONE, retry=True)
+
+    # -- the asynchronous door -----------------------------------------------------------------------------------
+
+    async def _agroup(self, jobs: list[Job]) -> list[Settled]:
+        if len(jobs) == 1:
+            return [await self._aalone(jobs[0])]
+        try:
+            told = _told_apart(await self._acall(jobs))
+        except (AbreastError, psycopg.Error) as error:
+            told = _after_group(jobs, error)
+        again = [job for job, one in zip(jobs, told, strict=True) if one is None]
+        alone = iter(await asyncio.gather(*(self._aalone(job) for job in again)))
+        return [next(alone) if one is None else one for one in told]
+
+    async def _aalone(self, job: Job) -> Settled:
+        try:
+            return (await self._acall([job]))[0]
+        except Exception as error:
+            return error
+
+    async def _acall(self, jobs: list[Job]) -> list[Outcome]:
+        wanted = _statement(jobs)
+        repeatable = all(job.mutation is not None for job in jobs)
+        for attempt in range(1, _ATTEMPTS + 1):
+            pool = await self._pool()
+            sent = False
+            try:
+                async with pool.connection() as connection:
+                    sent = True
+                    cursor = await connection.execute(pyformat(wanted.text), wanted.parameters)
+                    ((text,),) = await cursor.fetchall()
+                return _outcomes(text)
+            except (psycopg.Error, PoolTimeout) as error:
+                wait = after_failure(error, attempt, sent=sent, repeatable=repeatable)
+                if not getattr(error, "sqlstate", None):
+                    await pool.check()  # a restarted server leaves dead connections behind: drop them all at once
+                await asyncio.sleep(wait)
+        raise UnavailableError(_GONE, retry=True)

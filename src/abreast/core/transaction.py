@@ -1,0 +1,372 @@
+"""A governed write made statement by statement: `with hub.write(...) as tx`, the screen's write path."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from abreast.access import Held
+from abreast.access.base import drive_on_connection
+from abreast.core.write import Writing, conflict_error, refusal_body, stored_refusal
+from abreast.errors import (
+    AbreastError,
+    ConfigurationError,
+    InputError,
+    RefusedError,
+    UnknownEntityError,
+    VersionConflictError,
+)
+from abreast.store import attribution as attributing
+from abreast.store import log, mutations
+from abreast.store import rows as row_store
+from abreast.store.change import entity_id
+from abreast.store.mutations import Outcome
+from abreast.store.procedures import settle_statement
+from abreast.store.statement import Flow, escaped
+from abreast.store.tracked import Readable, TrackedTable
+from abreast.store.values import entity_id_sql, key_condition, workspace_condition
+from abreast.types import Attribution, Lease, Row
+
+T = TypeVar("T")
+ModelT = TypeVar("ModelT")
+
+
+class Transaction:
+    """One governed transaction. What is written in it is committed when the block ends, or not at all if it raises.
+
+    `session` is an SQLAlchemy session in it, for everything that `get`, `add` and `delete` do not do. Its writes must
+    stay in the workspace. `repeated` is True where this mutation was applied before: then nothing can be written,
+    `outcome` is what the first one said with `returns`, and the block should end at once:
+    `if tx.repeated: return tx.outcome`. `revision` is HEAD after the write; it is known when the block has ended.
+    """
+
+    def __init__(self, writing: Writing, workspace: str, attribution: Attribution, lease: Lease | None, payload: Any) -> None:
+        self.workspace = workspace
+        self.repeated = False
+        self.outcome: Any = None
+        self.revision: int | None = None
+        self._writing, self._attribution, self._lease = writing, attribution, lease
+        self._dialect, self._schema = writing.access.dialect, writing.schema
+        self._digest = mutations.digest(workspace, ["write", payload])
+        self._versions: dict[tuple[str, str], int] = {}
+        self._held: Held | None = None
+
+    # -- what the block does -------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """The session of this transaction."""
+        return self._open.session
+
+    def get(self, model: type[ModelT], id: Any, /, *, version: int | None = None) -> ModelT:
+        """The row, locked until the end of the block, as an object of its mapped class.
+
+        Raises UnknownEntityError where it is not in this workspace, and VersionConflictError where `version` was given
+        and the row has moved since.
+        """
+        held = self._open
+        writer = self._writing.writer(model)
+        if isinstance(model, sa.Table):
+            raise ConfigurationError("get wants a mapped class. Use tx.session.execute for a table.")
+        tracked, wanted = writer.tracked, entity_id(id)
+        home = sa.text(escaped(workspace_condition(self._dialect, tracked))).bindparams(workspace=self.workspace)
+        chosen = sa.select(model).where(key_condition(tracked, [wanted], entity_id_sql(self._dialect, tracked)), home)
+        locked = chosen.with_for_update(key_share=True, of=tracked.table).execution_options(populate_existing=True)
+        with held.errors():
+            found = held.session.scalars(locked).unique().one_or_none()
+        if found is None:
+            raise UnknownEntityError(
+                f"There is no {tracked.entity_type} {wanted} in workspace {self.workspace}.",
+                entity_type=tracked.entity_type,
+                entity_id=wanted,
+            )
+        if version is not None:
+            current = self._run(self._version(tracked, wanted))
+            if current != version:
+                row = self._run(self._row(tracked, wanted, current))
+                raise conflict_error(tracked.entity_type, wanted, version, row)
+        return found
+
+    def add(self, *objects: Any) -> None:
+        """New rows."""
+        self.session.add_all(objects)
+
+    def delete(self, object: Any) -> None:
+        """The end of a row that `get` returned."""
+        self.session.delete(object)
+
+    def returns(self, value: T) -> T:
+        """Stores a JSON value as this mutation's outcome, and returns it: `return tx.returns({"id": plan.id})`."""
+        try:
+            self.outcome = json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"The outcome of a mutation is stored as JSON: {error}") from error
+        return value
+
+    @property
+    def _open(self) -> Held:
+        if self.repeated:
+            raise ConfigurationError(
+                "This mutation was applied before. Begin the block with `if tx.repeated: return tx.outcome`."
+            )
+        if self._held is None:
+            raise ConfigurationError("This transaction has ended.")
+        return self._held
+
+    def _version(self, tracked: TrackedTable, wanted: str) -> Flow[int]:
+        """The version that the row had when it was first locked: later in the block it is one's own."""
+        if (tracked.entity_type, wanted) in self._versions:
+            return self._versions[tracked.entity_type, wanted]
+        if tracked.version_column:
+            column = tracked.table.c[tracked.version_column]
+            condition = key_condition(tracked, [wanted], entity_id_sql(self._dialect, tracked))
+            version = self._open.connection.execute(sa.select(column).where(condition)).scalar_one()
+        else:
+            ((_, version),) = yield log.versions_statement(
+                self._dialect, self._schema, workspace=self.workspace, entity_type=tracked.entity_type, entity_ids=[wanted]
+            )
+        self._versions[tracked.entity_type, wanted] = version or 0
+        return version or 0
+
+    def _row(self, tracked: TrackedTable, wanted: str, version: int) -> Flow[Row]:
+        query, _ = row_store.rows_query(
+            self._dialect, tracked, Readable(), workspace=self.workspace, width=row_store.WIDEST, limit=1, entity_ids=[wanted]
+        )
+        (row,) = row_store.read_rows(tracked, (yield query), self._dialect, row_store.WIDEST)
+        return Row(row.entity_type, row.entity_id, row.values, version)
+
+    def _run(self, flow: Flow[T]) -> T:
+        held = self._open
+        with held.errors():
+            return drive_on_connection(flow, held.connection)
+
+    # -- its beginning and its end -------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Opens the transaction. Raises LeaseLostError, MutationReusedError, or what this mutation ended with before."""
+        self._writing.check(self.workspace, self._attribution)
+        self._held = self._writing.access.hold()
+        try:
+            self._begin(self._held)
+        except BaseException:
+            self._close()
+            raise
+        if self.repeated:
+            self._close()
+
+    def _begin(self, held: Held) -> None:
+        outcome = self._run(self._writing.begin(self.workspace, self._attribution, self._lease, self._digest))
+        if outcome is not None:
+            self._writing.raise_unless_new(outcome, self._attribution.mutation)
+            self._repeat(mutations.read_outcome(outcome.body))
+            return
+        self._run(self._writing.look())
+        if self._dialect == "sqlite":
+            held.execute(mutations.guard_statement(self.workspace).text)
+        if self._attribution.mutation is not None:
+            held.savepoint()
+        self._run(_one(attributing.set_statement(self._dialect, self._attribution)))
+
+    def _repeat(self, first: Outcome) -> None:
+        if first.kind == "refused":
+            raise stored_refusal(first.body)
+        if first.kind == "stale":
+            kind, wanted, expected, version, values = first.body
+            raise conflict_error(kind, wanted, expected, Row(kind, wanted, values, version))
+        self.repeated, self.outcome, self.revision = True, first.body, first.revision
+
+    def end(self, error: BaseException | None) -> None:
+        """Commits, or rolls back where the block raised. A refusal is the mutation's outcome and is kept as such."""
+        held = self._held
+        if held is None:
+            return
+        try:
+            if error is None:
+                self._finish(held)
+            elif (
+                isinstance(error, RefusedError | VersionConflictError) and self._attribution.mutation is not None and held.usable
+            ):
+                self._refuse(held, error)
+            elif isinstance(error, sa.exc.DBAPIError) and not isinstance(error, AbreastError):
+                with held.errors():
+                    raise error
+        finally:
+            self._close()
+
+    def _finish(self, held: Held) -> None:
+        with held.errors():
+            if not held.usable:
+                raise ConfigurationError("The block has rolled back its own transaction. Raise an exception instead.")
+            held.keep()
+            self.revision = self._run(self._settle(Outcome("returned", body=self.outcome)))
+            held.commit()
+
+    def _refuse(self, held: Held, error: RefusedError | VersionConflictError) -> None:
+        if isinstance(error, RefusedError):
+            outcome = Outcome("refused", body=refusal_body(error))
+        else:
+            row = error.row
+            outcome = Outcome("stale", body=[row.entity_type, row.entity_id, error.expected, row.version, dict(row.values)])
+        with held.errors():
+            held.take_back()
+            self._run(self._settle(outcome))
+            held.commit()
+
+    def _settle(self, outcome: Outcome) -> Flow[int]:
+        mutation = self._attribution.mutation
+        if self._dialect == "postgresql":
+            answer = yield settle_statement(
+                self._schema,
+                workspace=self.workspace,
+                mutation=mutation,
+                digest=self._digest,
+                kind=outcome.kind,
+                body=json.dumps(outcome.body),
+            )
+            return int(answer[0][0])
+        revision = yield from self._writing.head(self.workspace)
+        kept = Outcome(outcome.kind, None, revision, outcome.body)
+        yield from self._writing.store(self.workspace, mutation, self._digest, kept)
+        yield attributing.clear_statement(self._dialect)
+        return revision
+
+    def _close(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+
+class AsyncTransaction:
+    """The same transaction behind `async with`. What asks the database is awaited, and runs in a thread of its own.
+
+    Attributes of the objects are set as usual. One that is not loaded cannot be loaded by touching it: read it inside
+    `run`, which takes a plain function of the `Transaction`: `await tx.run(lambda tx: tx.session.scalars(...).all())`.
+    """
+
+    def __init__(self, inner: Transaction) -> None:
+        self._inner = inner
+        # One thread each: of a shared pool, those that wait for a lock could take what its holder needs to go on.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="abreast-hold")
+        self._ident: int | None = None
+
+    @property
+    def workspace(self) -> str:
+        """See `Transaction`."""
+        return self._inner.workspace
+
+    @property
+    def repeated(self) -> bool:
+        """See `Transaction`."""
+        return self._inner.repeated
+
+    @property
+    def outcome(self) -> Any:
+        """See `Transaction`."""
+        return self._inner.outcome
+
+    @property
+    def revision(self) -> int | None:
+        """See `Transaction`."""
+        return self._inner.revision
+
+    async def get(self, model: type[ModelT], id: Any, /, *, version: int | None = None) -> ModelT:
+        """See `Transaction.get`."""
+        return await self._do(partial(self._inner.get, model, id, version=version))
+
+    def add(self, *objects: Any) -> None:
+        """See `Transaction.add`."""
+        self._inner.add(*objects)
+
+    async def delete(self, object: Any) -> None:
+        """See `Transaction.delete`."""
+        await self._do(partial(self._inner.delete, object))
+
+    async def run(self, function: Callable[[Transaction], T], /) -> T:
+        """What a plain function of the transaction returns; it may use the session and load what it likes."""
+        return await self._do(partial(function, self._inner))
+
+    def returns(self, value: T) -> T:
+        """See `Transaction.returns`."""
+        return self._inner.returns(value)
+
+    async def begin(self) -> None:
+        """Opens the transaction."""
+        try:
+            await self._do(self._begin)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+
+    async def end(self, error: BaseException | None) -> None:
+        """Commits or rolls back, to its end even where the task is cancelled meanwhile."""
+        try:
+            await self._do(partial(self._inner.end, error))
+        finally:
+            self._thread.shutdown(wait=False)
+
+    def _begin(self) -> None:
+        self._ident = threading.get_ident()
+        self._inner.begin()
+        held = self._inner._held
+        if held is not None:
+            sa.event.listen(held.connection, "before_cursor_execute", self._only_here)
+
+    def _only_here(self, *_: Any) -> None:
+        if threading.get_ident() != self._ident:
+            raise ConfigurationError(
+                "This would block the event loop: an attribute that is not loaded, or a statement. Do it in `await tx.run(...)`."
+            )
+
+    async def _do(self, call: Callable[[], T]) -> T:
+        context = contextvars.copy_context()
+        future = asyncio.get_running_loop().run_in_executor(self._thread, context.run, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.done():
+                await asyncio.wait([future])  # the connection is not ours to close while a thread uses it
+            raise
+
+
+class Writes:
+    """`with` and `async with`: one governed transaction."""
+
+    def __init__(self, make: Callable[[], Transaction]) -> None:
+        self._make = make
+        self._open: list[Transaction | AsyncTransaction] = []
+
+    def __enter__(self) -> Transaction:
+        made = self._make()
+        made.begin()
+        self._open.append(made)
+        return made
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        opened = self._open.pop()
+        assert isinstance(opened, Transaction)
+        opened.end(error)
+
+    async def __aenter__(self) -> AsyncTransaction:
+        made = AsyncTransaction(self._make())
+        await made.begin()
+        self._open.append(made)
+        return made
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        opened = self._open.pop()
+        assert isinstance(opened, AsyncTransaction)
+        await opened.end(error)
+
+
+def _one(statement: Any) -> Flow[None]:
+    yield statement

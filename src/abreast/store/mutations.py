@@ -1,0 +1,112 @@
+"""Mutations: one intended write, its digest and its stored outcome. A repeat of it gets that outcome.
+
+An outcome is a JSON list: what came of it, a base, a revision and a body. The functions in the database (`write.sql`)
+write the same list for `hub.apply`. Where a version was not known yet when the outcome was written, the body holds the
+place of the event in its transaction, and the base plus that place is the version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from abreast.errors import InputError
+from abreast.store.schema import DialectName, literal, own
+from abreast.store.statement import Statement
+from abreast.store.values import load
+
+LONGEST = 200
+"""Characters of a mutation id."""
+
+OTHER_WORKSPACE = "abreast: a row of another workspace was written."
+
+Kind = Literal["rows", "conflict", "returned", "stale", "refused", "absent", "lost", "reused", "repeated", "failed"]
+"""What came of a write. The first five are stored: `rows` and `conflict` of `apply`, the others of `write`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a write, as it is stored and as the database answers."""
+
+    kind: Kind
+    base: int | None = None
+    revision: int = 0
+    body: Any = None
+
+    @property
+    def text(self) -> str:
+        return json.dumps([self.kind, self.base, self.revision, self.body], ensure_ascii=False)
+
+
+def read_outcome(raw: Any) -> Outcome:
+    """An outcome that was parsed."""
+    kind, base, revision, body = raw
+    return Outcome(kind, base, revision or 0, body)
+
+
+def check_mutation(mutation: str | None) -> None:
+    """Raises InputError where this cannot be a mutation id."""
+    if mutation is None:
+        return
+    if not isinstance(mutation, str) or not 0 < len(mutation) <= LONGEST or not mutation.strip() or "\0" in mutation:
+        raise InputError(f"A mutation id is a text of 1 to {LONGEST} characters that says which write is meant.")
+
+
+def digest(workspace: str, payload: Any) -> str:
+    """What tells one write from another under the same mutation id."""
+    text = json.dumps([workspace, payload], ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def lock_statement(*, workspace: str, mutation: str) -> Statement:
+    """PostgreSQL: two calls with one mutation id come one after the other."""
+    return Statement(
+        "select 1 from (select pg_advisory_xact_lock(hashtextextended(cast(:mutation as text), "
+        "hashtextextended(cast(:workspace as text), 0)))) as abreast_lock",
+        {"workspace": workspace, "mutation": mutation},
+    )
+
+
+def find_statement(dialect: DialectName, schema: str, *, workspace: str, mutation: str) -> Statement:
+    """The digest and the outcome of a mutation; no row if it is new."""
+    return Statement(
+        f"select digest, outcome from {own(dialect, 'mutation', schema)} where workspace = :workspace and mutation = :mutation",
+        {"workspace": workspace, "mutation": mutation},
+    )
+
+
+def read_found(rows: Sequence[Sequence[Any]], wanted: str) -> Outcome | None:
+    """What a `find_statement` answered: the outcome to repeat, `reused` for another payload, None where it is new."""
+    if not rows:
+        return None
+    known, text = rows[0]
+    return Outcome("repeated", body=load(text)) if known == wanted else Outcome("reused")
+
+
+def store_statement(
+    dialect: DialectName, schema: str, *, workspace: str, mutation: str, digest: str, outcome: Outcome
+) -> Statement:
+    """Keeps the outcome of a mutation."""
+    return Statement(
+        f"insert into {own(dialect, 'mutation', schema)} (workspace, mutation, digest, outcome) "
+        f"values (:workspace, :mutation, :digest, :outcome)",
+        {"workspace": workspace, "mutation": mutation, "digest": digest, "outcome": outcome.text},
+    )
+
+
+def guard_statement(workspace: str) -> Statement:
+    """SQLite: no event of another workspace may be written on this connection. PostgreSQL asks at the end (`settle`)."""
+    return Statement(
+        f"create temp trigger abreast_guard before insert on main.abreast_event when new.workspace <> {literal(workspace)} "
+        f"begin select raise(abort, {literal(OTHER_WORKSPACE)}); end"
+    )
+
+
+def head_statement(dialect: DialectName, schema: str, workspace: str) -> Statement:
+    """HEAD of a workspace; no row where nothing was ever written in it."""
+    return Statement(
+        f"select head from {own(dialect, 'workspace', schema)} where workspace = :workspace", {"workspace": workspace}
+    )
