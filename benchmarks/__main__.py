@@ -18,12 +18,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import checkpoints, reads, requests, writes
+from benchmarks import checkpoints, governed, reads, requests, writes
 from benchmarks.databases import Databases
 from benchmarks.harness import Bench, Benchmark, Key, Outcomes
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *writes.BENCHMARKS,
+    *governed.BENCHMARKS,
     *reads.BENCHMARKS,
     *checkpoints.BENCHMARKS,
     *requests.BENCHMARKS,

@@ -1,8 +1,9 @@
 """Measuring: pairs of operations in turn, one figure a round, and what a figure must reach.
 
 The absolute times of a machine move by a quarter from one minute to the next. So an operation is never timed alone:
-it and the plain operation take turns (A B A B ...), and a round's figure is the total of all A over the total of all B.
-What is reported is the median of the rounds, with the lowest and the highest.
+it and the plain operation take turns (A B A B ...), and a round's figure is the typical A over the typical B: the mean of
+the middle half of each, because a machine that others use stops either of them now and then. What is reported is the
+median of the rounds, with the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ Figure = Callable[[float, float], float]
 """Seconds of A and of B, for one pair, to a round's figure."""
 
 KINDS: tuple[Kind, ...] = ("postgresql", "sqlite")
+
+
+def typical(times: Sequence[float]) -> float:
+    """The mean of the middle half."""
+    edge = len(times) // 4
+    return statistics.fmean(sorted(times)[edge : len(times) - edge])
 
 
 def ratio(a: float, b: float) -> float:
@@ -119,14 +126,15 @@ class Bench:
         figures = []
         for number in range(self.rounds(rounds) + 1):
             self._before_round(number, rounds, between)
-            seconds_a = seconds_b = 0.0
+            times_a, times_b = [], []
             for _ in range(pairs):
                 began = time.perf_counter()
                 a()
                 middle = time.perf_counter()
                 b()
-                seconds_a, seconds_b = seconds_a + middle - began, seconds_b + time.perf_counter() - middle
-            figures.append(ratio(seconds_a / pairs, seconds_b / pairs))
+                times_b.append(time.perf_counter() - middle)
+                times_a.append(middle - began)
+            figures.append(ratio(typical(times_a), typical(times_b)))
         return Outcome(figures[1:])  # the first round filled caches and made plans
 
     async def acompare(
@@ -143,14 +151,15 @@ class Bench:
         figures = []
         for number in range(self.rounds(rounds) + 1):
             self._before_round(number, rounds, None)
-            seconds_a = seconds_b = 0.0
+            times_a, times_b = [], []
             for _ in range(pairs):
                 began = clock()
                 await a()
                 middle = clock()
                 await b()
-                seconds_a, seconds_b = seconds_a + middle - began, seconds_b + clock() - middle
-            figures.append(figure(seconds_a / pairs, seconds_b / pairs))
+                times_b.append(clock() - middle)
+                times_a.append(middle - began)
+            figures.append(figure(typical(times_a), typical(times_b)))
         return Outcome(figures[1:])
 
     def on_both(self, name: str, run: Callable[[Kind], Outcome]) -> Outcomes:

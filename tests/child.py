@@ -18,25 +18,43 @@ from typing import Any
 STAGES = ("model", "tool", "validator")
 
 
+class Child:
+    """A child process on its way to a stage."""
+
+    def __init__(self, stage: str, database: Any, checkpoints: Path, thread: str) -> None:
+        given = {
+            "kind": database.kind,
+            "url": database.url,
+            "checkpoints": str(checkpoints) if database.kind == "sqlite" else database.plain,
+            "thread": thread,
+            "stage": stage,
+        }
+        self.process = subprocess.Popen([sys.executable, __file__, json.dumps(given)], stdout=subprocess.PIPE, text=True)
+
+    def arrived(self) -> None:
+        """Returns when it has come there."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def end(self) -> None:
+        """Kills it, if it still runs."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
 @contextmanager
-def at(stage: str, database: Any, checkpoints: Path, thread: str) -> Iterator[subprocess.Popen[str]]:
-    """A child that has come to this stage; killed at the end if it still runs."""
-    given = {
-        "kind": database.kind,
-        "url": database.url,
-        "checkpoints": str(checkpoints) if database.kind == "sqlite" else database.plain,
-        "thread": thread,
-        "stage": stage,
-    }
-    child = subprocess.Popen([sys.executable, __file__, json.dumps(given)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
+def at(database: Any, checkpoints: Path, **stages: str) -> Iterator[list[Child]]:
+    """Children that have come to these stages, in the conversations of these names; killed at the end."""
+    children = [Child(stage, database, checkpoints, thread) for thread, stage in stages.items()]
     try:
-        assert child.stdout.readline() == "ready\n"
-        yield child
+        for child in children:
+            child.arrived()
+        yield children
     finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+        for child in children:
+            child.end()
 
 
 def main() -> None:

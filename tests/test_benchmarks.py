@@ -55,7 +55,7 @@ def test_every_key_is_measured(postgres_url, tmp_path):
     report = json.loads(output.read_text())
     assert set(report) == {"ratios", "machine", "versions", "quick"}
     assert report["versions"].keys() >= {"abreast", "python", "postgresql", "sqlite", "langchain"}
-    assert set(report["ratios"]) == KEYS
+    assert set(report["ratios"]) >= KEYS
     for name, figures in report["ratios"].items():
         assert figures["min"] <= figures["median"] <= figures["max"], name
         assert figures["median"] > 0, name

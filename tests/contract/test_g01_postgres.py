@@ -300,3 +300,65 @@ def test_g1_a_partition_that_came_after_install_is_found_by_check(partitioned):
     house.run("insert into east values ('e', 9, 'w1', 1)")
     assert house.news() == ['w1 insert reading ["e","9"]']
     assert house.mistakes() == []
+
+
+def test_g1_generated_columns_stop_no_writer(postgres, hubs):
+    """A virtual one has no value in the rows that a trigger sees; a stored one has."""
+    engine = postgres.engine()
+    room = sa.Table(
+        "room",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("workspace_id", sa.Text),
+        sa.Column("width", sa.Integer),
+        sa.Column("stored", sa.Integer, sa.Computed("width * 2", persisted=True)),
+        sa.Column("virtual", sa.Integer, sa.Computed("width * 3", persisted=False)),
+        sa.Column("version", sa.Integer),
+    )
+    room.metadata.create_all(engine)
+    recorded = {"id", "workspace_id", "width", "stored", "version"}
+    hub = hubs(postgres)
+    hub.track(room, workspace="workspace_id", record=recorded, version="version")
+    hub.blocking.install()
+    house = House(postgres, hub, engine, (Watched(room, recorded, lambda row, find: row["workspace_id"]),))
+    house.run("insert into room (id, workspace_id, width) values (1, 'w1', 1), (2, 'w1', 5), (3, 'w2', 9)")
+    assert len(house.news()) == 3
+    house.run("update room set width = 7", "update room set width = 7", "update room set width = 8 where id = 1")
+    updates = [(event.entity_id, {"width", "stored", "version"} <= set(event.fields)) for event in house.events()]
+    assert sorted(updates) == [("1", True), ("1", True), ("2", True), ("3", True)]
+    house.run("update room set workspace_id = 'w3', id = id + 10", "delete from room where id = 11")
+    assert house.mistakes() == []
+    assert hub.blocking.check() == []
+
+
+def test_g1_tables_that_inherit_are_captured_as_their_parent(postgres, hubs):
+    engine = postgres.engine()
+    base = sa.Table(
+        "base",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("workspace_id", sa.Text),
+        sa.Column("n", sa.Integer),
+    )
+    base.metadata.create_all(engine)
+    hub = hubs(postgres)
+    hub.track(base, workspace="workspace_id", record="all")
+    house = House(postgres, hub, engine, (Watched(base, set(base.columns.keys()), lambda row, find: row["workspace_id"]),))
+    house.run("create table special (extra text) inherits (base)")
+    hub.blocking.install()
+    house.run(
+        "insert into base (id, workspace_id, n) values (1, 'w1', 1)",
+        "insert into special (id, workspace_id, n) values (2, 'w1', 2)",
+        "update base set n = 7",
+        "update special set extra = 'x'",
+        "delete from base where id = 2",
+    )
+    assert sorted(house.news()) == [
+        "w1 delete base 2",
+        "w1 insert base 1",
+        "w1 insert base 2",
+        "w1 update base 1 n",
+        "w1 update base 2 extra",
+        "w1 update base 2 n",
+    ]
+    assert house.mistakes() == []

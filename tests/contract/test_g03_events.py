@@ -481,3 +481,36 @@ def test_g3_values_have_one_json_form_in_events_and_rows_on_both_databases(datab
         with engine.begin() as connection:
             connection.execute(sa.update(thing).values({kind: None}))
         assert house.events()[0].values == {kind: (before, None)}
+
+
+WORKSPACES = {
+    "text": (sa.String(20), "a'b"),
+    "enum": (sa.Enum("north", "south", name="region"), "north"),
+    "integer": (sa.BigInteger(), 7),
+    "uuid": (sa.Uuid(), uuid.UUID(int=7)),
+    "date": (sa.Date(), dt.date(2026, 9, 30)),
+}
+
+
+@pytest.mark.parametrize("kind", WORKSPACES)
+def test_g3_a_workspace_may_be_of_any_kind(database, hubs, kind):
+    declared, workspace = WORKSPACES[kind]
+    engine = database.engine()
+    metadata = sa.MetaData()
+    top = sa.Table("top", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("place", declared))
+    below = sa.Table(
+        "below", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("top_id", sa.ForeignKey("top.id"))
+    )
+    metadata.create_all(engine)
+    hub = hubs(database)
+    hub.track(top, workspace="place", record="all")
+    hub.track(below, workspace=via("top_id", top))
+    hub.blocking.install()
+    with engine.begin() as connection:
+        connection.execute(sa.insert(top).values(id=1, place=workspace))
+        connection.execute(sa.insert(below).values(id=2, top_id=1))
+    batch = hub.blocking.batch(str(workspace), after=0)
+    assert [(event.entity_type, event.entity_id) for event in batch.events] == [("top", "1"), ("below", "2")]
+    assert {(row.entity_type, row.entity_id) for row in batch.rows} == {("top", "1"), ("below", "2")}
+    assert hub.blocking.row(below, "2", str(workspace)).version == 2
+    assert hub.blocking.check() == []

@@ -10,7 +10,7 @@ from langchain.agents import create_agent
 
 from abreast import RunContext, constant, via
 from abreast.testing import ScriptedModel, calls
-from house import Game, House, Item, Plan, Tag, build
+from house import Game, House, Item, Plan, Tag
 
 CANARY = "canary-4711"
 CONTEXT = RunContext(tenant="t1", user="u1", workspace="w1")
@@ -18,7 +18,20 @@ CONTEXT = RunContext(tenant="t1", user="u1", workspace="w1")
 
 @pytest.fixture
 def house(database, hubs) -> House:
-    return build(database, hubs)
+    """All fields of a plan are recorded, but for the secret."""
+    return tracked(database, hubs, record="all", redact={"secret"})
+
+
+def tracked(database, hubs, **plan) -> House:
+    engine = database.engine()
+    Plan.metadata.create_all(engine)
+    hub = hubs(database)
+    hub.track(Plan, workspace="workspace_id", **plan)
+    hub.track(Item, workspace=via("plan_id", Plan))
+    hub.track(Tag, workspace=via("item_id", Item), without_workspace="record")
+    hub.track(Game, workspace=constant("league"))
+    hub.blocking.install()
+    return House(database, hub, engine)
 
 
 def everything_of_ours(house: House) -> str:
@@ -82,27 +95,20 @@ def test_g5_redacted_values_are_in_no_model_request_and_in_no_answer_of_a_tool(h
     assert CANARY not in everything_of_ours(house)
 
 
-def test_g5_fields_that_are_not_recorded_are_logged_by_name_and_shown_in_rows(house):
+def test_g5_fields_that_are_not_recorded_are_logged_by_name_and_shown_in_rows(database, hubs):
+    house = tracked(database, hubs, record={"title"})
     house.run(
         f"insert into plan (id, workspace_id, remark) values ('p1', 'w1', '{CANARY}')", f"update plan set remark = '{CANARY}-2'"
     )
     inserted, updated = house.events()
-    assert "remark" not in inserted.values
+    assert inserted.values == {"title": (None, None)}
     assert (updated.fields, updated.values) == (("remark",), {})
     assert CANARY not in everything_of_ours(house)
     assert house.hub.blocking.row(Plan, "p1", "w1").values["remark"] == f"{CANARY}-2"
 
 
 def test_g5_nothing_is_recorded_where_nothing_is_declared(database, hubs):
-    engine = database.engine()
-    Plan.metadata.create_all(engine)
-    hub = hubs(database)
-    hub.track(Plan, workspace="workspace_id")
-    hub.track(Item, workspace=via("plan_id", Plan))
-    hub.track(Tag, workspace=via("item_id", Item), without_workspace="record")
-    hub.track(Game, workspace=constant("league"))
-    hub.blocking.install()
-    house = House(database, hub, engine)
+    house = tracked(database, hubs)
     write_canaries(house)
     assert all(event.values == {} for event in house.events())
     assert "two" not in everything_of_ours(house)
@@ -112,9 +118,7 @@ def test_g5_nothing_is_recorded_where_nothing_is_declared(database, hubs):
 def test_g5_what_was_recorded_once_and_is_redacted_now_is_not_shown(house, database, hubs):
     house.run(f"insert into plan (id, workspace_id, title) values ('p1', 'w1', '{CANARY}')", "update plan set title = 'x'")
     assert CANARY in str(house.events())
-    hub = hubs(database)
-    hub.track(Plan, workspace="workspace_id", record="all", redact={"title"})
-    hub.blocking.install()
+    hub = tracked(database, hubs, record="all", redact={"title"}).hub
     batch = hub.blocking.batch("w1", after=0)
     assert len(batch.events) == 2
     assert CANARY not in str(batch)

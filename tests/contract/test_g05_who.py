@@ -387,9 +387,13 @@ def test_g5_an_attribution_never_speaks_for_the_next_writer(house, end: Callable
     house.run("update plan set title = 'next' where id = 'p1'")
     block.__exit__(None, None, None)
     connection.close()
-    house.run("update plan set title = 'last' where id = 'p3'")
+    with house.engine.begin() as connection:  # the same one of the pool, perhaps
+        with house.hub.attribute(connection, actor=agent("a1"), thread="t1", mutation="m1"):
+            write(connection, "other", "p3")
+        write(connection, "last", "p3")
     told = who(house)
     assert ("next", *NOBODY) in told
+    assert ("other", *A1) in told
     assert ("last", *NOBODY) in told
     assert ("inside", *U1) in told or end is not _commit
 

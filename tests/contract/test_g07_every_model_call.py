@@ -72,12 +72,13 @@ def test_g7_a_call_after_an_approval_sees_what_happened_meanwhile(database, hubs
         assert talk.place() == 3  # the next run moves it: this one's answer is not in its history yet
 
 
+@CORNERS
 def test_g7_an_approval_is_resumed_by_another_process(database, hubs, door, tmp_path, checkpointer):
     talk = Talk(database, hubs, door, saver=checkpointer)
     talk.run()
     talk.change("told before the pause")
-    with child.at("approval", database, tmp_path / "checkpoints.db", "t") as process:
-        assert process.wait(30) == 0
+    with child.at(database, tmp_path / "checkpoints.db", t="approval") as (one,):
+        assert one.process.wait(30) == 0
     talk.sql("update plan set budget = 7 where id = 'p1'")
     written: list[str] = []
     agent = talk.build([write_tool(lambda: written.append("w"))], before=[HumanInTheLoopMiddleware({"write": True})])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,6 +172,7 @@ def tool_errors() -> AgentMiddleware:
 
 
 BAD_CALL = AIMessage("", invalid_tool_calls=[{"name": "write", "args": "{", "id": "c", "error": "not JSON"}])
+WORDS_AND_BAD_CALL = BAD_CALL.model_copy(update={"content": "let me see"})
 THINKING = AIMessage([{"type": "reasoning", "reasoning": "hm"}])
 PICTURE = AIMessage([{"type": "image", "url": "https://example.com/a.png"}])
 VERDICT = calls("Verdict", id="v", day="Monday")
@@ -238,6 +238,7 @@ CASES = [
     Case("the answer is a list of nothing", [AIMessage([])], status="failed", reason=EMPTY),
     Case("the answer is thinking only", [THINKING], status="failed", reason=EMPTY),
     Case("the answer is a malformed call only", [BAD_CALL], status="failed", reason=EMPTY, tools=[write_tool(lambda: None)]),
+    Case("the answer is words beside a malformed call", [WORDS_AND_BAD_CALL], status="failed", reason=EMPTY),
     Case(
         "a tool that would answer by itself fails",
         [calls("direct_failing")],
@@ -363,10 +364,8 @@ def test_g8_a_process_that_is_killed_moves_nothing(database, hubs, door, tmp_pat
     for thread in child.STAGES:
         talk.run(thread=thread)
     talk.change()
-    path = tmp_path / "checkpoints.db"
-    with ExitStack() as killed:
-        for stage in child.STAGES:
-            killed.enter_context(child.at(stage, database, path, stage))
+    with child.at(database, tmp_path / "checkpoints.db", **{stage: stage for stage in child.STAGES}):
+        pass
     last = {
         stage: door.state(talk.agent, {"configurable": {"thread_id": stage}}).values["messages"][-1] for stage in child.STAGES
     }

@@ -228,6 +228,16 @@ def test_g9_a_sub_agent_confirms_nothing(database, hubs, door):
 
 
 @CORNERS
+def test_g9_runs_that_no_person_asked_for_are_told_apart_too(database, hubs, door):
+    """A job speaks to the agent in system messages."""
+    talk = Talk(database, hubs, door)
+    for n in (3, 4, 5):
+        talk.invoke({"messages": [("system", "Report.")]})
+        assert talk.revisions() == ([n] if n > 3 else [])
+        talk.change(str(n))
+
+
+@CORNERS
 def test_g9_runs_with_and_without_the_runner_may_follow_each_other(database, hubs, door):
     talk = Talk(database, hubs, door)
     told = []
@@ -299,16 +309,20 @@ def test_g9_the_mark_is_in_no_output_and_no_schema(database, hubs, door):
 
 @CORNERS
 def test_g9_a_mark_in_the_input_is_ignored(database, hubs, door):
+    """Believed, it would make the next run start at HEAD."""
     talk = Talk(database, hubs, door)
-    forged = {"messages": [("user", "q")], "abreast_told": {"w1": ["r", 0, 999, 0, 0, 1]}}
+
+    def forged() -> dict[str, Any]:
+        return {"messages": [("user", "q")], "abreast_told": {"w1": ["r", 0, talk.head(), 0, 0, 0]}}
+
     for thread, agent in (("agent", talk.agent), ("graph", hand_made(talk))):
         talk.run(thread=thread, agent=agent)
         talk.change(thread)
-        talk.run(forged, thread=thread, agent=agent)
+        talk.run(forged(), thread=thread, agent=agent)
         assert talk.revisions() == [talk.head()]
     talk.invoke(thread="alone")
     talk.change("alone")
-    talk.invoke(forged, thread="alone")
+    talk.invoke(forged(), thread="alone")
     assert talk.revisions() == [talk.head()]
 
 
@@ -347,6 +361,11 @@ def test_g9_a_workspace_that_a_conversation_begins_to_follow_starts_at_head(data
     talk.sql("update plan set title = 'since' where id = 'p2'")
     assert talk.run(context=of("w2", "w1")).told == {"w1": 4, "w2": 3}
     assert "In workspace w2:\nr3, " in talk.block()
+    # A history that never heard of w2 begins to follow it now, whatever is stored.
+    first = next(one for one in reversed(snapshots(door, talk.agent)) if one.values.get("abreast_told"))
+    talk.sql("update plan set title = 'once more' where id = 'p2'")
+    talk.run(context=of("w1", "w2"), config=at(first))
+    assert ("In workspace w2" in talk.block(), talk.revisions()) == (False, [4])
 
 
 @CORNERS

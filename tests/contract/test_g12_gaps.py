@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -167,6 +169,28 @@ def test_g29_a_restored_log_is_told_as_a_gap(restored, runner, written):
     talk.change("after it")
     go()
     assert (NOTICE in talk.block(), talk.revisions()) == (False, [4 + written])
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_g29_a_file_that_is_replaced_under_a_running_hub_is_noticed(database, hubs, door):
+    """An open connection would go on with the old file for ever."""
+    talk = Talk(database, hubs, door)
+    talk.run()
+    copy = database.path.with_name("backup.db")
+    with closing(sqlite3.connect(database.path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    talk.change("lost")
+    talk.run()
+    assert talk.revisions() == [4]
+    talk.engine.dispose()
+    for suffix in ("-wal", "-shm"):
+        database.path.with_name(database.path.name + suffix).unlink(missing_ok=True)
+    copy.replace(database.path)
+    talk.run()
+    assert (NOTICE in talk.block(), talk.current()["plan"][0]["title"], talk.place()) == (True, "Mapo", 3)
+    talk.change("found")
+    talk.run()
+    assert (NOTICE in talk.block(), talk.revisions(), talk.place()) == (False, [4], 4)
 
 
 @CORNERS

@@ -83,6 +83,7 @@ H1, H2, A1 = HumanMessage("1", id="h1"), HumanMessage("2", id="h2"), AIMessage("
         ([H1, H2], None, 0),
         ([SystemMessage("s"), H1, A1], None, 0),
         ([H1, A1, SystemMessage("s"), H2, ASKS, *DONE], None, 2),
+        ([H1, A1, SystemMessage("a job's report")], None, 2),
         ([A1], None, 1),
         ([], None, 0),
     ],
@@ -94,6 +95,7 @@ def test_what_was_there_before_the_input(messages, input_ids, before):
 def test_a_run_without_a_name_is_called_by_its_question():
     assert turn_key([H1, A1, H2, ASKS, *DONE]) == "turn:h2"
     assert turn_key([H1, A1]) == "turn:h1"
+    assert turn_key([H1, A1, SystemMessage("a job's report", id="s1"), ASKS, *DONE]) == "turn:s1"
     assert turn_key([HumanMessage("no id")]) == turn_key([])
 
 

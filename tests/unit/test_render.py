@@ -222,7 +222,7 @@ OTHERS = [
 ]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data())
 def test_g14_no_value_id_name_or_label_can_imitate_the_blocks_structure(data):
     batches = data.draw(st.lists(any_batch(), min_size=1, max_size=2, unique_by=lambda made: made.workspace))
@@ -326,6 +326,14 @@ def test_g15_current_keeps_to_its_budget_and_counts_what_it_leaves_out(count, si
     left_out = sum(int(n) for n in re.findall(r"^(\d+) more of ", block.text, re.M))
     assert shown + left_out == len(sizes)
     assert shown > 0 or not sizes
+
+
+@pytest.mark.parametrize("count", [count_bytes, characters, words])
+def test_g15_what_stands_between_many_small_rows_counts_too(count):
+    block = render(
+        [batch(rows=[row(("plan", str(n)), id=n) for n in range(900)])], run="r", thread="t", budget=Budget(2000), count=count
+    )
+    assert 1600 < count(block.text) <= 2000
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -19,6 +19,9 @@ from abreast.store.statement import Flow
 GROUP = 64
 """Writes in one transaction."""
 
+FEW = 8
+"""So many and fewer always go together."""
+
 PATIENCE = 0.05
 """Seconds that the writes behind wait for one that is under way: it may be waiting for a row that somebody has locked."""
 
@@ -47,12 +50,19 @@ class Line(Generic[TicketT]):
     waiting: deque[tuple[Job, TicketT]] = field(default_factory=deque)
     turn: object | None = None
 
+    before: int = 0
+    """How many went together last time."""
+
     def take(self) -> list[tuple[Job, TicketT]]:
         """The next jobs that may go together, without those that nobody waits for any more. Two of one mutation never
-        go together: the second must find what the first has stored."""
+        go together: the second must find what the first has stored.
+
+        Of many writers about half go, so that these are written while the others read their answers and ask anew.
+        """
         group: list[tuple[Job, TicketT]] = []
         seen = set()
-        while self.waiting and len(group) < GROUP:
+        most = min(GROUP, max(FEW, (len(self.waiting) + self.before + 1) // 2))
+        while self.waiting and len(group) < most:
             job, ticket = self.waiting[0]
             if job.mutation is not None and job.mutation in seen:
                 break
@@ -60,6 +70,7 @@ class Line(Generic[TicketT]):
             if not ticket.cancelled():
                 seen.add(job.mutation)
                 group.append((job, ticket))
+        self.before = len(group)
         return group
 
 
@@ -126,8 +137,8 @@ class AsyncLines:
             raise
         finally:
             timer.cancel()
-            # Whoever was answered may have its next write ready before the turn is passed on.
-            await asyncio.sleep(0)
+            if len(line.waiting) < FEW:  # whoever was answered may have its next write ready
+                await asyncio.sleep(0)
             self._pass_on(workspace, line, turn)
 
 

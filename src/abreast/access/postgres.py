@@ -15,9 +15,9 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from sqlalchemy.engine import URL, Engine
 
 from abreast.access.base import Access, Work, drive_on_connection
-from abreast.access.batching import AsyncLines, Job
+from abreast.access.batching import Job
 from abreast.access.holding import Held
-from abreast.access.writes import PostgresWrites
+from abreast.access.writes import AsyncWrites, ThreadWrites
 from abreast.errors import CaptureError, InputError, NotInstalledError, UnavailableError
 from abreast.store.mutations import Outcome
 from abreast.store.schema import DialectName
@@ -53,8 +53,8 @@ class PostgresAccess(Access):
         timeout = float(str(query.get("connect_timeout", timeout)))
         self._engine = engine or sa.create_engine(self._url, pool_size=size, pool_timeout=timeout, connect_args=self._connect)
         self._size, self._timeout = size, timeout
-        self._writes = PostgresWrites(self._engine, self._pool)
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncLines] = WeakKeyDictionary()
+        self._writes = ThreadWrites(self._engine)
+        self._awrites: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncWrites] = WeakKeyDictionary()
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = WeakKeyDictionary()
 
     # -- the synchronous door ------------------------------------------------------------------------------------
@@ -123,14 +123,14 @@ class PostgresAccess(Access):
             raise UnavailableError(_GONE) from error
 
     def govern(self, job: Job) -> Outcome:
-        return self._writes.threads.submit(job)
+        return self._writes.submit(job)
 
     async def agovern(self, job: Job) -> Outcome:
         loop = asyncio.get_running_loop()
-        lines = self._lines.get(loop)
-        if lines is None:
-            lines = self._lines[loop] = self._writes.lines()
-        return await lines.submit(job)
+        writes = self._awrites.get(loop)
+        if writes is None:
+            writes = self._awrites[loop] = AsyncWrites(self._pool)
+        return await writes.submit(job)
 
     # -- the asynchronous door -----------------------------------------------------------------------------------
 
@@ -175,6 +175,9 @@ class PostgresAccess(Access):
         return pool
 
     async def aclose(self) -> None:
+        writes = self._awrites.pop(asyncio.get_running_loop(), None)
+        if writes is not None:
+            await writes.close()
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.close()
@@ -222,9 +225,10 @@ def _has_rows(cursor: psycopg.AsyncCursor[Any]) -> bool:
 def _raise_unless_transient(error: BaseException, *, last: bool) -> None:
     """Returns where another attempt makes sense; raises what the caller should see otherwise."""
     state = getattr(error, "sqlstate", None) or ""
-    if state in ("3F000", "42P01", "42883") and "abreast" in str(error):
+    said = str(error).partition("\n")[0]  # behind it stands the statement, which names our tables whatever is wrong
+    if state in ("3F000", "42P01", "42883") and "abreast" in said:
         raise NotInstalledError() from error
-    if state == "42501" and "abreast" in str(error):
+    if state == "42501" and "abreast" in said:
         raise CaptureError(
             "The hub's database role may not use the tables of abreast. Grant it to the role, or connect as the owner."
         ) from error

@@ -83,7 +83,9 @@ class Attribute:
 
     @property
     def _stack(self) -> list[Attribution]:
-        stack: list[Attribution] = self._target.info.setdefault(_KEY, [])
+        # A connection's `info` lives on in the pool, and with it would a stack that nobody came back to.
+        kept = self._target.info if isinstance(self._target, Session) else vars(self._target)
+        stack: list[Attribution] = kept.setdefault(_KEY, [])
         return stack
 
     @property
@@ -114,13 +116,11 @@ class Attribute:
     def _end(self, *, failed: bool) -> None:
         usable = not getattr(self._target, "closed", False) and self._target.in_transaction()
         usable = usable and not (isinstance(self._target, Session) and not self._target.is_active)
-        # The stack of a closed connection went with it.
         try:
             if usable and isinstance(self._target, Session) and not failed:
                 self._target.flush()
         finally:
-            if not getattr(self._target, "closed", False):
-                self._leave()
+            self._leave()
         if usable:
             stack = self._stack
             try:

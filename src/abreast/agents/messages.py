@@ -41,23 +41,28 @@ def split(messages: Sequence[BaseMessage], input_ids: Collection[str] | None) ->
     """The number of messages that were there before this run's input.
 
     `input_ids` are the ids of the input, empty for a resume; None where nobody said: then the input is the last
-    message of a person and what stands directly before it that nobody answered.
+    message that was said to the agent, and those directly before it that it did not answer.
     """
     if input_ids is not None:
         found = [index for index, message in enumerate(messages) if message.id in input_ids]
         if found or not input_ids:
             return found[0] if found else len(messages)
-    last = next((i for i in range(len(messages) - 1, -1, -1) if isinstance(messages[i], HumanMessage)), None)
+    last = next((i for i in range(len(messages) - 1, -1, -1) if _is_input(messages[i])), None)
     if last is None:
         return len(messages)
-    while last > 0 and isinstance(messages[last - 1], HumanMessage | SystemMessage):
+    while last > 0 and _is_input(messages[last - 1]):
         last -= 1
     return last
 
 
 def turn_key(messages: Sequence[BaseMessage]) -> str:
-    """A name for a run that nobody named: the last message of a person. It stays the same when the run is resumed."""
-    return next((f"turn:{m.id}" for m in reversed(messages) if isinstance(m, HumanMessage) and m.id), "turn:")
+    """A name for a run that nobody named: its last input message. It stays the same when the run is resumed."""
+    return next((f"turn:{m.id}" for m in reversed(messages) if _is_input(m) and m.id), "turn:")
+
+
+def _is_input(message: BaseMessage) -> bool:
+    """Whether somebody said this to the agent: a person, or a job that speaks through a system message."""
+    return not isinstance(message, AIMessage | ToolMessage)
 
 
 def ends_answered(messages: Sequence[BaseMessage]) -> bool:

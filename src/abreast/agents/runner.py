@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,7 +125,7 @@ class Runner:
         # "sync": a run whose checkpoint was refused must end, and an answer must not outlive the state that it rests on.
         options: dict[str, Any] = {"durability": "sync"} if checkpointed else {}
         prepared, ids = _input(input)
-        return _Begun(RunScope(str(uuid.uuid4()), thread, ids), prepared, whole, options)
+        return _Begun(RunScope(secrets.token_hex(8), thread, ids), prepared, whole, options)
 
     def _ended(self, begun: _Begun, state: Any, snapshot: Any) -> tuple[RunResult, Mapping[str, Told]]:
         values: Mapping[str, Any] = state if isinstance(state, Mapping) else {"output": state}

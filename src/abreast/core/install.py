@@ -15,6 +15,9 @@ from abreast.types import Finding
 Groups = list[list[str]]
 """Statements without parameters; each group runs in a short transaction of its own."""
 
+_UNREADABLE = ("no_table", "table_missing", "column_missing")
+"""Findings about a table whose rows cannot be compared with anything."""
+
 _SHOWN = 20
 """Ids that one finding lists; the number is exact."""
 
@@ -61,7 +64,10 @@ def check(dialect: DialectName, schema: str, tables: Sequence[TrackedTable]) -> 
         Finding("log_gap", "", f"The log of workspace {w!r} has {n} revisions above the horizon, but its head says {head}.")
         for w, n, head in broken
     ]
+    unreadable = {finding.entity_type for finding in findings if finding.code in _UNREADABLE}
     for tracked in tables:
+        if tracked.entity_type in unreadable:
+            continue
         for code, message, statement in upkeep.drift_statements(dialect, schema, tracked):
             ids = [row[0] for row in (yield statement)]
             if ids:

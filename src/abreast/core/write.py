@@ -110,8 +110,7 @@ class Writing:
             return outcome
         for index in _in_key_order(writes):
             change, writer = writes[index].change, self._writers[writes[index].tracked.entity_type]
-            entity_id = str(change.entity_id)
-            found = yield writer.look_statement(schema, workspace, entity_id)
+            found = yield writer.look_statement(schema, workspace, str(change.entity_id), writes[index].key)
             if not found:
                 return Outcome("absent", body=[index, None, None, None])
             version, row = found[0]
@@ -129,7 +128,7 @@ class Writing:
             if write.change.op == "delete":
                 rows.append([new_id, None, None, None])
                 continue
-            found = yield self._writers[write.tracked.entity_type].look_statement(schema, workspace, str(new_id))
+            found = yield self._writers[write.tracked.entity_type].look_statement(schema, workspace, str(new_id), write.key)
             if not found:
                 raise InputError("The row would belong to another workspace.")
             rows.append([new_id, found[0][0], None, load(found[0][1])])

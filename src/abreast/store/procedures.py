@@ -19,7 +19,7 @@ from abreast.store.tracked import TrackedTable
 from abreast.store.values import entity_id_sql, reference, row_sql, workspace_condition
 from abreast.store.writing import TableWriter, assignment
 
-_SHARED = ("write_row", "apply_one", "apply", "settle")
+_SHARED = ("apply_one", "apply", "settle")
 
 
 def function_name(entity_type: str) -> str:
@@ -34,14 +34,17 @@ def install_statements(schema: str, tables: Sequence[TrackedTable], default_sche
     own_schema = quote(schema)
     dialect: Any = postgresql.base.PGDialect()  # type: ignore[no-untyped-call]
     made = [_table_function(TableWriter(tracked, dialect), own_schema, default_schema) for tracked in tables]
-    branches = "\n        ".join(
-        f'when {literal(t.entity_type)} then\n            select r.kind, r.entity_id, r.version, r."position", r."row" '
-        f'into kind, entity_id, version, "position", "row" '
-        f"from {own_schema}.{quote(function_name(t.entity_type))}(_workspace, _change, _stage) r;"
+    branches = "".join(
+        f"when {literal(t.entity_type)} then _one := {own_schema}.{quote(function_name(t.entity_type))}(_workspace, _change, _stage);\n"
         for t in tables
     )
-    branches = branches or "when null then null;"
-    return [*made, *script("postgresql", "write", schema=own_schema, schema_text=literal(own_schema), tables=branches)]
+    # A table that another program has installed is called by its name.
+    other = (
+        f"execute 'select r.* from ' || {literal(own_schema)} || '.' || quote_ident(_change ->> 'function') || '($1, $2, $3) r' "
+        f"into _one using _workspace, _change, _stage;"
+    )
+    write_row = f"case _change ->> 'type'\n{branches or 'when null then null;'}else {other}\nend case;"
+    return [*made, *script("postgresql", "write", schema=own_schema, write_row=write_row)]
 
 
 def uninstall_statement(schema: str) -> str:
@@ -56,11 +59,12 @@ def uninstall_statement(schema: str) -> str:
     )
 
 
-def apply_statement(schema: str, workspace: str, calls: Sequence[str], locks: str) -> Statement:
-    """One call for one or several writes of a workspace, each as JSON. Answered with one JSON list of their outcomes."""
+def apply_statement(schema: str, workspace: str, calls: Sequence[str], locks: str, careful: bool) -> Statement:
+    """One call for one or several writes of a workspace, each as JSON. Answered with one JSON list of their outcomes.
+    `careful`: of several, one that fails leaves the others."""
     return Statement(
-        f"select {own('postgresql', 'apply', schema)}(:workspace, cast(:calls as jsonb), cast(:locks as jsonb))::text",
-        {"workspace": workspace, "calls": f"[{','.join(calls)}]", "locks": locks},
+        f"select {own('postgresql', 'apply', schema)}(:workspace, cast(:calls as jsonb), cast(:locks as jsonb), :careful)::text",
+        {"workspace": workspace, "calls": f"[{','.join(calls)}]", "locks": locks, "careful": careful},
     )
 
 
@@ -82,23 +86,23 @@ def _table_function(writer: TableWriter, schema: str, default_schema: str | None
     entity_id = entity_id_sql("postgresql", tracked)
     row = written_out(row_sql("postgresql", tracked, entity_id), width=str(WIDEST))
     home = workspace_condition("postgresql", tracked)
-    version = tracked.version_column
+    version, last, at_home = tracked.version_column, _last_event_sql(schema, tracked), written_out(home, workspace="_workspace")
     returned = 'entity_id, "row", _home' + (", version" if version else "")
 
     def key(new: str) -> str:
         return " and ".join(f"{name}.{quote(f.name)} = {new}.{quote(f.name)}" for f in tracked.key)
 
-    def returning(at_home: str) -> str:
-        return f"{entity_id}, {row}, {at_home}" + (f", {name}.{quote(version)}" if version else "")
+    def returning(where: str) -> str:
+        return f"{entity_id}, {row}, {where}" + (f", {name}.{quote(version)}" if version else "")
 
     places = {tracked.workspace_column, *(tracked.hop.columns if tracked.hop else ())}
     updates = []
     for columns in writer.usual_updates():
-        at_home = written_out(home, workspace="_workspace") if places & set(columns) else "true"
+        checked = at_home if places & set(columns) else "true"
         settings = ", ".join(f"{quote(c)} = {sql or '_new.' + quote(c)}" for c, sql in columns.items())
         updates.append(
             f"when {literal(assignment(columns))} then\n                update {table} set {settings} where {key('_new')} "
-            f"returning {returning(at_home)} into {returned};"
+            f"returning {returning(checked)} into {returned};"
         )
     if not updates:  # a table of nothing but its key
         updates.append("when null then null;")
@@ -108,33 +112,34 @@ def _table_function(writer: TableWriter, schema: str, default_schema: str | None
         schema=schema,
         function=quote(function_name(tracked.entity_type)),
         table=table,
-        name=quote(tracked.table.name),
+        source=quote(tracked.table.name),
         json_columns="\n    ".join(
             f"_new.{quote(column)} := _change -> 'values' ->> {literal(column)};" for column in writer.json_columns
         ),
         key=key("_new"),
         key_text=literal(key("($1)")),
-        home=written_out(home, workspace="_workspace"),
+        home=at_home,
         row=row,
         table_text=literal(table),
         returned=returned,
         returning_text=literal(returning(written_out(home, workspace="$2"))),
         updates="\n            ".join(updates),
-        version_before=f"select {name}.{quote(version)} into version from {table} where {key('_new')};"
+        version_before=f"select {name}.{quote(version)} into version from {table} where {key('_new')} and {at_home};"
         if version
-        else _last_event_sql(schema, tracked),
-        version_after="" if version else _last_event_sql(schema, tracked),
+        else f'select v.place, v.known into "position", version from {table} left join lateral ({last}) v on true '
+        f"where {key('_new')} and {at_home};",
+        version_after="" if version else f'select v.place, v.known into "position", version from ({last}) v;',
     )
     return text
 
 
 def _last_event_sql(schema: str, tracked: TrackedTable) -> str:
+    """The version of an entity: its last event's revision, or the event's place where it has no revision yet."""
     return (
-        f"select case when e.xact = pg_current_xact_id_if_assigned() then e.ord end, "
+        f"select case when e.xact = pg_current_xact_id_if_assigned() then e.ord end as place, "
         f"case when e.xact is distinct from pg_current_xact_id_if_assigned() then ("
         f"select b.last - b.last_ord + e.ord from {schema}.block b where b.workspace = e.workspace and b.xact = e.xact "
-        f"and b.last_ord >= e.ord order by b.last_ord limit 1) end "
-        f'into "position", version from {schema}.event e '
-        f"where e.entity_type = {literal(tracked.entity_type)} and e.entity_id = entity_id order by e.seq desc limit 1;\n"
-        f"    if not found then\n        version := 0;\n    end if;"
+        f"and b.last_ord >= e.ord order by b.last_ord limit 1) end as known "
+        f"from {schema}.event e "
+        f"where e.entity_type = {literal(tracked.entity_type)} and e.entity_id = entity_id order by e.seq desc limit 1"
     )

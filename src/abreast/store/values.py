@@ -135,8 +135,17 @@ def _short(text: str) -> str:
 
 
 def _bytes(raw: Any, field: Field) -> str:
-    data = bytes.fromhex(raw.removeprefix("\\x"))
-    return base64.b64encode(data).decode()
+    return base64.b64encode(_octets(str(raw))).decode()
+
+
+def _octets(text: str) -> bytes:
+    """Bytes from either text form: hexadecimal, or PostgreSQL's older one (`bytea_output = escape`)."""
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+    if re.fullmatch(r"(?:[0-9A-F]{2})*", text):  # as SQLite's hex() writes it
+        return bytes.fromhex(text)
+    plain = re.sub(r"\\(\\|[0-3][0-7]{2})", lambda m: "\\" if m[1] == "\\" else chr(int(m[1], 8)), text)
+    return plain.encode("latin-1")
 
 
 _READERS: dict[Kind, Any] = {
@@ -279,8 +288,7 @@ def workspace_condition(dialect: DialectName, tracked: TrackedTable) -> str:
     if tracked.workspace_constant is not None:
         return f":workspace = {literal(tracked.workspace_constant)}"
     if tracked.workspace_column is not None:
-        field = tracked.field(tracked.workspace_column)
-        return f"{source}.{quote(field.name)} = {_workspace_parameter(dialect, field)}"
+        return _is_workspace(dialect, tracked, f"{source}.{quote(tracked.workspace_column)}")
     assert tracked.hop is not None
     return _path_condition(dialect, tracked, source, 0)
 
@@ -289,8 +297,7 @@ def _path_condition(dialect: DialectName, tracked: TrackedTable, source: str, de
     if tracked.workspace_constant is not None:
         return f":workspace = {literal(tracked.workspace_constant)}"
     if tracked.workspace_column is not None:
-        field = tracked.field(tracked.workspace_column)
-        return f"{source}.{quote(field.name)} = {_workspace_parameter(dialect, field)}"
+        return _is_workspace(dialect, tracked, f"{source}.{quote(tracked.workspace_column)}")
     hop = tracked.hop
     assert hop is not None
     alias = f"abreast_parent_{depth}"
@@ -314,12 +321,20 @@ def home_condition(tracked: TrackedTable, source: str | None = None, depth: int 
     return f"exists (select 1 from {reference(parent)} as {alias} where {joined} and {above})"
 
 
-def _workspace_parameter(dialect: DialectName, field: Field) -> str:
+def _is_workspace(dialect: DialectName, tracked: TrackedTable, column: str) -> str:
+    field = tracked.field(str(tracked.workspace_column))
     if field.kind == "integer":
-        return "cast(:workspace as bigint)" if dialect == "postgresql" else "cast(:workspace as integer)"
+        return f"{column} = cast(:workspace as {'bigint' if dialect == 'postgresql' else 'integer'})"
     if field.kind == "uuid":
-        return "cast(:workspace as uuid)" if dialect == "postgresql" else "replace(:workspace, '-', '')"
-    return "cast(:workspace as text)" if dialect == "postgresql" else ":workspace"
+        return f"{column} = " + ("cast(:workspace as uuid)" if dialect == "postgresql" else "replace(:workspace, '-', '')")
+    if dialect == "sqlite":
+        return f"{column} = :workspace"
+    declared: Any = next(c.type for c in tracked.table.columns if c.name == field.name)
+    while isinstance(declared, sa.types.TypeDecorator):
+        declared = declared.impl_instance
+    # Enumerations, dates and the like have no equality with a text of their own.
+    as_text = not isinstance(declared, sa.String) or isinstance(declared, sa.Enum)
+    return f"{key_sql(dialect, tracked, field, column) if as_text else column} = cast(:workspace as text)"
 
 
 def check_workspace(tables: Sequence[TrackedTable], workspace: str) -> bool:

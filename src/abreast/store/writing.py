@@ -48,6 +48,8 @@ class Write:
     tracked: TrackedTable
     values: Mapping[str, Any]
     expressions: Mapping[str, str]
+    key: Mapping[str, Any]
+    """SQLite: the parameters that name the row."""
     payload: Any
     """What the caller wants, as JSON: without defaults, which may differ at a repeat."""
 
@@ -76,7 +78,10 @@ class TableWriter:
         self._made_on_insert = self._made("default")
         self._made_on_update = self._made("onupdate")
         key = {f.name for f in tracked.key}
-        self._plain_key = all(f.kind in ("text", "integer", "uuid", "date") for f in tracked.key)
+        types = [c.type for c in tracked.table.primary_key.columns]
+        self._plain_key = all(f.kind in ("text", "integer", "uuid", "date") for f in tracked.key) and not any(
+            isinstance(declared, sa.types.TypeDecorator | sa.Enum) for declared in types
+        )
         self.settable = [f.name for f in tracked.fields if f.name not in key]
         self.json_columns = [
             f.name for f in tracked.fields if f.kind == "json" and not isinstance(_base(self.columns[f.name].type), sa.ARRAY)
@@ -100,7 +105,10 @@ class TableWriter:
         expressions: dict[str, str] = {}
         if change.op != "delete":
             self._complete(change, given, values, expressions)
-        return Write(change, self.tracked, values, expressions, payload)
+        key: Mapping[str, Any] = {}
+        if self._dialect.name == "sqlite" and change.op != "insert":
+            key = self._key_values(str(change.entity_id))
+        return Write(change, self.tracked, values, expressions, key, payload)
 
     def _given(self, change: Change) -> dict[str, Any]:
         names = self._names.get(change.model)
@@ -263,9 +271,9 @@ class TableWriter:
                 text = f"delete from {table} where {self._key_condition()}"
             self._statements[shape] = text
         bound = {f"v{i}": write.values[name] for i, (name, sql) in enumerate(columns.items()) if sql is None}
-        return Statement(text, bound if change.op == "insert" else bound | self._key_values(str(change.entity_id)))
+        return Statement(text, {**bound, **write.key})
 
-    def look_statement(self, schema: str, workspace: str, entity_id: str) -> Statement:
+    def look_statement(self, schema: str, workspace: str, entity_id: str, key: Mapping[str, Any] | None = None) -> Statement:
         """The row's version if it is in this workspace; then the row itself, as JSON."""
         text = self._statements.get("look")
         if text is None:
@@ -280,26 +288,22 @@ class TableWriter:
             text = f"select {version}, {row} from {reference(self.tracked)} where {self._key_condition()} and {home}"
             self._statements["look"] = text
         names = {"entity_type": self.tracked.entity_type, "entity_id": entity_id, "workspace": workspace}
-        return Statement(text, names | self._key_values(entity_id))
+        return Statement(text, {**names, **(key or self._key_values(entity_id))})
 
     def _key_condition(self) -> str:
         table = reference(self.tracked)
-        if not self._has_plain_key():
+        if not self._plain_key:
             return f"{entity_id_sql('sqlite', self.tracked)} = :entity_id"
         return " and ".join(f"{table}.{quote(f.name)} = :k{i}" for i, f in enumerate(self.tracked.key))
 
     def _key_values(self, entity_id: str) -> dict[str, Any]:
-        if not self._has_plain_key():
+        if not self._plain_key:
             return {"entity_id": entity_id}
         typed = typed_key(self.tracked, entity_id)
         if typed is None:
             raise UnknownEntityError(f"No {self.tracked.entity_type} has the id {entity_id!r}.")
         by_name = dict(zip((c.name for c in self.tracked.table.primary_key.columns), typed, strict=True))
         return {f"k{i}": self._bound(f.name, by_name[f.name]) for i, f in enumerate(self.tracked.key)}
-
-    def _has_plain_key(self) -> bool:
-        types = [c.type for c in self.tracked.table.primary_key.columns]
-        return self._plain_key and not any(isinstance(t, sa.types.TypeDecorator | sa.Enum) for t in types)
 
     # -- what comes back -----------------------------------------------------------------------------------------
 

@@ -23,9 +23,11 @@ from abreast.store.tracked import Field, TrackedTable
 from abreast.types import Finding
 
 Uncomparable = Mapping[tuple[str, str], str]
-"""(entity type, column) -> the column's actual type, where pg_catalog cannot tell its values apart."""
+"""(entity type, column) -> the column's actual type, where pg_catalog cannot tell its values apart; `VIRTUAL` for a
+generated column that is not stored: the rows that a trigger sees have no value of it."""
 
 NOTHING: Uncomparable = {}
+VIRTUAL = "virtual"
 OLD, NEW = "_old", "_new"
 NUMBERING = "abreast_number"
 CHUNK = 45  # fields: jsonb_build_object takes 100 arguments, two a field
@@ -211,6 +213,17 @@ class _Writer:
 
     # -- what has changed
 
+    @property
+    def fields(self) -> list[Field]:
+        """The fields that a trigger can read."""
+
+        def stored(of: Field) -> bool:
+            computed = _column(self.tracked, of).computed
+            actual = self.uncomparable.get((self.tracked.entity_type, of.name))
+            return actual != VIRTUAL and (computed is None or computed.persisted is not False)
+
+        return [of for of in self.tracked.fields if stored(of)]
+
     def as_json(self, of: Field) -> bool:
         """Whether the column's type is json, which has no equality."""
         actual = self.uncomparable.get((self.tracked.entity_type, of.name))
@@ -237,21 +250,21 @@ class _Writer:
         return value
 
     def changed_fields(self, old: str = OLD, new: str = NEW) -> str:
-        cases = ", ".join(f"case when {self.differs(f, old, new)} then {literal(f.name)} end" for f in self.tracked.fields)
+        cases = ", ".join(f"case when {self.differs(f, old, new)} then {literal(f.name)} end" for f in self.fields)
         return f"array_remove(array[{cases}], null)"
 
     def changed_values(self, old: str = OLD, new: str = NEW) -> str:
         pairs = [
             f"case when {self.differs(f, old, new)} then jsonb_build_object({literal(f.name)}, "
             f"jsonb_build_array({self.value(f, old)}, {self.value(f, new)})) else '{{}}' end"
-            for f in self.tracked.fields
+            for f in self.fields
             if f.recorded
         ]
         return f"nullif({' || '.join(pairs)}, '{{}}')" if pairs else "null::jsonb"
 
     def values(self, alias: str, pair: str) -> str:
         """All recorded values of an inserted (`null, {}`) or deleted (`{}, null`) row."""
-        recorded = [f for f in self.tracked.fields if f.recorded]
+        recorded = [f for f in self.fields if f.recorded]
         pairs = [f"{literal(f.name)}, jsonb_build_array({pair.format(self.value(f, alias))})" for f in recorded]
         chunks = [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
         return " || ".join(f"jsonb_build_object({', '.join(chunk)})" for chunk in chunks) or "null::jsonb"

@@ -64,42 +64,62 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_nestloop = off as $$
 declare
-    _open_blocks integer;
+    _found integer;
     _last integer;
     _head bigint;
+    _other text;
 begin
-    perform from {{schema}}.event e where e.opens and e.xact = new.xact limit 2;
-    get diagnostics _open_blocks = row_count;
-    if _open_blocks = 1 then
-        -- Mostly this is the only block of its transaction, and then nothing of it is numbered yet.
-        select e.ord into _last from {{schema}}.event e
-        where e.xact = new.xact and e.workspace = new.workspace order by e.ord desc limit 1;
+    -- Mostly this is the only event of its transaction, or its workspace is the only one and nothing of it is numbered yet.
+    perform from {{schema}}.event e where e.xact = new.xact limit 2;
+    get diagnostics _found = row_count;
+    if _found = 1 then
+        _last := new.ord;
+    else
+        perform from {{schema}}.event e where e.xact = new.xact and e.opens limit 2;
+        get diagnostics _found = row_count;
+        if _found > 1 then
+            perform from {{schema}}.block b
+            where b.workspace = new.workspace and b.xact = new.xact and b.last_ord >= new.ord limit 1;
+            if found then
+                return null;
+            end if;
+            -- If another workspace is numbered but this one is not, the transaction wrote on after SET CONSTRAINTS ALL
+            -- IMMEDIATE. Then each block is numbered by itself: a search through all of them at every statement would not end.
+            select e.workspace into _other from {{schema}}.event e
+            where e.xact = new.xact and e.workspace < new.workspace order by e.workspace limit 1;
+            if _other is null then
+                select e.workspace into _other from {{schema}}.event e
+                where e.xact = new.xact and e.workspace > new.workspace order by e.workspace limit 1;
+            end if;
+            perform from {{schema}}.block b where b.workspace = coalesce(_other, new.workspace) and b.xact = new.xact limit 1;
+            if found then
+                _found := 1;
+            end if;
+        end if;
+        if _found = 1 then
+            select e.ord into _last from {{schema}}.event e
+            where e.xact = new.xact and e.workspace = new.workspace order by e.ord desc limit 1;
+        end if;
+    end if;
 
+    if _last is not null then
         update {{schema}}.workspace w set head = w.head + _last - new.ord + 1 where w.workspace = new.workspace returning w.head into _head;
         if not found then
             insert into {{schema}}.workspace as w (workspace, head) values (new.workspace, _last - new.ord + 1)
             on conflict (workspace) do update set head = w.head + excluded.head
             returning w.head into _head;
         end if;
-
         insert into {{schema}}.block (workspace, last, n, xact, last_ord, check_number)
         values (new.workspace, _head, _last - new.ord + 1, new.xact, _last, 1 + (hashfloat8extended(date_part('epoch', new.at), (random() * 4503599627370496)::bigint) & 9007199254740990));
         return null;
     end if;
 
-    perform from {{schema}}.block b where b.workspace = new.workspace and b.xact = new.xact and b.last_ord >= new.ord limit 1;
-    if found then
-        return null;
-    end if;
-
-    -- Calls come in the order of the events, so nothing before `new.seq` is left to number. Without that bound, who writes
-    -- on after SET CONSTRAINTS ALL IMMEDIATE would search all events of the transaction at every statement.
     with todo as materialized (
         select e.workspace, e.ord, (
             select l.ord from {{schema}}.event l where l.xact = new.xact and l.workspace = e.workspace order by l.ord desc limit 1
         ) as last
         from {{schema}}.event e
-        where e.opens and e.xact = new.xact and e.seq >= new.seq and (
+        where e.xact = new.xact and e.opens and (
             select b.last_ord from {{schema}}.block b
             where b.workspace = e.workspace and b.xact = new.xact and b.last_ord >= e.ord order by b.last_ord limit 1
         ) is null

@@ -41,8 +41,14 @@ create table if not exists {{schema}}.event (
     seq         bigint generated always as identity, -- for one entity: commit order, because its row was locked
     primary key (xact, workspace, ord)
 );
-create index if not exists event_entity on {{schema}}.event (entity_id, entity_type, seq);
-create index if not exists event_opens on {{schema}}.event (xact, seq) where opens;
+-- Asked first: `create index if not exists` locks out every writer before it looks, and waits for those that are at work.
+do $$
+begin
+    if to_regclass('{{schema}}.event_entity') is null then
+        create index event_entity on {{schema}}.event (entity_id, entity_type, seq);
+    end if;
+end
+$$;
 
 -- A stretch of the log: the events of one transaction in one workspace, `last_ord - n < ord <= last_ord`,
 -- have the revisions `last - n < revision <= last`. `check_number` is random: it tells a restored log from this one.
@@ -67,7 +73,13 @@ create table if not exists {{schema}}.cursor (
     updated_at   timestamptz not null default now(),
     primary key (workspace, thread)
 );
-create index if not exists cursor_thread on {{schema}}.cursor (thread);
+do $$
+begin
+    if to_regclass('{{schema}}.cursor_thread') is null then
+        create index cursor_thread on {{schema}}.cursor (thread);
+    end if;
+end
+$$;
 
 -- One row for each model call that returned, and workspace: what stood in its request.
 create table if not exists {{schema}}.delivery (

@@ -1,9 +1,10 @@
 -- Columns of one table whose values pg_catalog cannot tell apart: types without an equality there (json, xml, point,
 -- those of extensions), and collations that call different texts equal. Domains and arrays count as what is in them.
+-- A virtual generated column has no value in the rows that a trigger sees, and is given as 'virtual'.
 with recursive columns as (
     select a.attname as name, a.atttypid as type, a.attcollation as collation
     from pg_catalog.pg_attribute a
-    where a.attrelid = pg_catalog.to_regclass(%(table)s) and a.attnum > 0 and not a.attisdropped
+    where a.attrelid = pg_catalog.to_regclass(%(table)s) and a.attnum > 0 and not a.attisdropped and a.attgenerated <> 'v'
 ), inside as (
     select c.name, c.type, c.collation, c.type as inner_type, false as is_leaf from columns c
     union all
@@ -41,3 +42,6 @@ where not coalesce(c.collisdeterministic, true)
                     when 'cidr'::pg_catalog.regtype then 'inet'::pg_catalog.regtype end)
         )
     )
+union all
+select a.attname, 'virtual' from pg_catalog.pg_attribute a
+where a.attrelid = pg_catalog.to_regclass(%(table)s) and a.attnum > 0 and not a.attisdropped and a.attgenerated = 'v'

@@ -1,5 +1,5 @@
 -- Locks, checks and writes one row of one tracked table, with the rights of the caller. `_stage` is how much of it:
--- 'lock', 'check' (lock, compare the version), 'write' (what was checked) or 'all'.
+-- 'lock', 'check' (compare the version of a locked row), 'write' (what was checked), 'locked' (both of these) or 'all'.
 -- `kind` says what came of it: 'absent', 'conflict', 'gone' (deleted), 'kept' (there is a row) or null.
 -- The row is locked first and its version read after that, in a statement of its own: in one statement, a writer that has
 -- waited for the lock would still see the version from before, and two writers would both win.
@@ -20,19 +20,22 @@ begin
     entity_id := _change ->> 'id';
 
     if _stage <> 'write' and _op <> 'insert' then
-        if _op = 'delete' then
-            perform from {{table}} where {{key}} and {{home}} for update of {{name}};
-        else
-            perform from {{table}} where {{key}} and {{home}} for no key update of {{name}};
+        if _stage in ('lock', 'all') then
+            if _op = 'delete' then
+                perform from {{table}} where {{key}} and {{home}} for update of {{source}};
+            else
+                perform from {{table}} where {{key}} and {{home}} for no key update of {{source}};
+            end if;
+        end if;
+        if _stage in ('check', 'locked') or found and _stage = 'all' then
+            {{version_before}}
         end if;
         if not found then
             kind := 'absent';
             return;
         elsif _stage = 'lock' then
             return;
-        end if;
-        {{version_before}}
-        if _change ? 'version' and ("position" is not null or version is distinct from (_change ->> 'version')::bigint) then
+        elsif _change ? 'version' and ("position" is not null or coalesce(version, 0) <> (_change ->> 'version')::bigint) then
             kind := 'conflict';
             select {{row}} into "row" from {{table}} where {{key}};
             return;
