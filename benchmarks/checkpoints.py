@@ -87,7 +87,7 @@ def checkpoint_bytes(bench: Bench) -> Outcomes:
             with _saver(database) as saver, _engine(database) as engine:
 
                 def agent(*middleware: Any) -> Any:
-                    asks = [calls("look_up", id=f"call_{number}", thing="gas") for number in range(TOOL_ROUNDS)]
+                    asks = [calls("look_up", call_id=f"call_{number}", thing="gas") for number in range(TOOL_ROUNDS)]
                     return create_agent(
                         ScriptedModel(*asks, "Done."),
                         tools=[look_up],

@@ -95,7 +95,7 @@ def prefix_kept(bench: Bench) -> Outcomes:
     figures = []
     with product(bench.databases.fresh("sqlite"), rows(ROWS)) as made:
         turns = bench.size(5, 2)
-        answers = ([calls("look_up", id=f"call_{turn}", thing="gas"), "Done."] for turn in range(turns))
+        answers = ([calls("look_up", call_id=f"call_{turn}", thing="gas"), "Done."] for turn in range(turns))
         model = RecordingModel(*chain.from_iterable(answers))
         agent = create_agent(
             model,

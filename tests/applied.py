@@ -6,9 +6,8 @@ from __future__ import annotations
 import json
 import sys
 
-from planner import Item, Plan, declare
-
 from abreast import Abreast, RereadError, agent, insert, update
+from planner import Item, Plan, declare
 
 
 def main() -> None:

@@ -39,6 +39,9 @@ KEYS = {
     "request_share_postgresql",
     "request_share_sqlite",
     "prefix_kept",
+    "pg_write",
+    "pg_write_hot",
+    "sqlite_write_64",
 }
 
 

@@ -195,7 +195,7 @@ class Assistant:
     def elsewhere(self, statement: str) -> subprocess.CompletedProcess[str]:
         """Runs one statement in another process, with nothing but sqlite3. Raises TimeoutExpired after ten seconds."""
         command = [sys.executable, "-X", "utf8", elsewhere.__file__, str(models.database_file(self.directory)), statement]
-        return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=False) - whoever sits at the prompt asked for it
+        return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=False)
 
     # -- where everybody stands ----------------------------------------------------------------------------------
 

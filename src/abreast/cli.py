@@ -33,7 +33,9 @@ def main() -> None:
 
 
 @app.command()
-def install(where: Where, sql: Annotated[bool, typer.Option("--sql", help="Print the statements; change nothing.")] = False) -> None:
+def install(
+    where: Where, sql: Annotated[bool, typer.Option("--sql", help="Print the statements; change nothing.")] = False
+) -> None:
     """Make abreast's tables and the triggers of the tracked tables, or renew them."""
     hub = _hub(where)
     if sql:
@@ -92,7 +94,9 @@ def tell(where: Where, telling: Annotated[Literal["on", "shadow", "off"], typer.
 
 
 @app.command()
-def prune(where: Where, workspace: Workspace, horizon: Annotated[int, typer.Argument(help="The last revision to delete.")]) -> None:
+def prune(
+    where: Where, workspace: Workspace, horizon: Annotated[int, typer.Argument(help="The last revision to delete.")]
+) -> None:
     """Delete events up to a revision, except the newest of each row. Conversations further back are told so."""
     _hub(where).blocking.prune(workspace, horizon=horizon)
     out.print(f"Pruned {workspace} up to r{horizon}.")

@@ -9,7 +9,7 @@ from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 Answer = str | AIMessage | Exception | Callable[[Sequence[BaseMessage]], "str | AIMessage"]
 """Text, a message, an exception to raise, or a function from the request's messages to one of the first two."""
@@ -18,7 +18,7 @@ Answer = str | AIMessage | Exception | Callable[[Sequence[BaseMessage]], "str | 
 class ScriptedModel(BaseChatModel):
     """Answers with `script` in order and then with "ok". `requests` holds the messages of every call it received."""
 
-    script: list[Any] = []
+    script: list[Any] = Field(default_factory=list)
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
 
     def __init__(self, *script: Answer, **fields: Any) -> None:
@@ -43,7 +43,11 @@ class ScriptedModel(BaseChatModel):
         return self
 
     def _generate(
-        self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None, **settings: Any
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **settings: Any,
     ) -> ChatResult:
         self._requests.append(messages)
         answer = self.script.pop(0) if self.script else "ok"
@@ -55,6 +59,6 @@ class ScriptedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def calls(name: str, *, id: str = "call_1", **arguments: Any) -> AIMessage:
+def calls(name: str, *, call_id: str = "call_1", **arguments: Any) -> AIMessage:
     """A message that calls one tool, for a script."""
-    return AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": id}])
+    return AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": call_id}])

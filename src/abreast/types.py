@@ -136,8 +136,9 @@ class Position:
 class Batch:
     """CURRENT, HEAD and CHANGES of one workspace, read in one database snapshot.
 
-    `events` are the changes to tell, in order, `start < revision <= to`, `checks` the log's check numbers there. `passed` counts those in the same range
-    that concern only what this person may not read. `remaining` counts the revisions between `to` and `head`.
+    `events` are the changes to tell, in order, `start < revision <= to`, `checks` the log's check numbers there. `passed`
+    counts those in the same range that concern only what this person may not read. `remaining`
+    counts the revisions between `to` and `head`.
     `rows` is CURRENT when no loader replaces it, `loaded` what the loaders returned by name.
     `now` holds the rows that `events` name and `rows` does not. `left_out` counts rows by entity type that exist
     but were not read. `gap`: the log no longer reaches back to where this conversation stands.

@@ -47,7 +47,7 @@ def test_in_the_system_message_the_cached_part_comes_first(database, hubs, door)
         assert [m.type for m in request].count("system") == 1
         first, block = request[0].content
         assert first == CACHED
-        assert block["text"].startswith(("CURRENT", "CHANGES"))
+        assert block["text"].lstrip("\n").startswith(("CURRENT", "CHANGES"))
     assert talk.model.requests[1][-1].type == "tool"
     talk.run("without a prompt of its own")
     assert "CURRENT" in talk.model.requests[2][0].text

@@ -79,9 +79,9 @@ def test_g5_redacted_values_are_in_no_model_request_and_in_no_answer_of_a_tool(h
     house.run(f"insert into plan (id, workspace_id, title, secret) values ('p0', 'w1', 'before', '{CANARY}')")
     model = ScriptedModel(
         "first",
-        calls("list_plan", id="c1"),
-        calls("get_plan", id="c2", entity_id="p3"),
-        calls("read_history", id="c3"),
+        calls("list_plan", call_id="c1"),
+        calls("get_plan", call_id="c2", entity_id="p3"),
+        calls("read_history", call_id="c3"),
         "second",
     )
     agent = create_agent(model, tools=house.hub.tools(), middleware=[house.hub.middleware()], context_schema=RunContext)

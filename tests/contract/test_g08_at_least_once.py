@@ -175,8 +175,8 @@ BAD_CALL = AIMessage("", invalid_tool_calls=[{"name": "write", "args": "{", "id"
 WORDS_AND_BAD_CALL = BAD_CALL.model_copy(update={"content": "let me see"})
 THINKING = AIMessage([{"type": "reasoning", "reasoning": "hm"}])
 PICTURE = AIMessage([{"type": "image", "url": "https://example.com/a.png"}])
-VERDICT = calls("Verdict", id="v", day="Monday")
-PLAIN = calls("Plain", id="v", day="Monday")
+VERDICT = calls("Verdict", call_id="v", day="Monday")
+PLAIN = calls("Plain", call_id="v", day="Monday")
 
 NOT_ASKED = "the model was not asked"
 NO_ANSWER = "without an answer of the model"

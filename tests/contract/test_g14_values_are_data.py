@@ -63,7 +63,7 @@ def test_g14_hostile_text_stays_inside_its_quotes(database, hubs, door):
         note.body, note.details, note.odd = HOSTILE, {HOSTILE: [HOSTILE]}, HOSTILE
         session.commit()
     name = hub.tools()[0].name
-    model.script += [calls(name), calls("read_history", id="c2"), "done"]
+    model.script += [calls(name), calls("read_history", call_id="c2"), "done"]
     door(hub).run(agent, "q", thread=HOSTILE, context=context)
     block = block_of(model.requests[-1])
     lines = block.splitlines()

@@ -46,11 +46,11 @@ def test_g16_rows_that_a_condition_keeps_back_are_nowhere(database, hubs, door):
     assert [row["id"] for row in talk.current()["plan"]] == ["p1"]
     talk.sql("update plan set title = 'canary again' where id = 'canary'", "update plan set title = 'seen' where id = 'p1'")
     asks = [
-        calls("list_plan", id="1"),
-        calls("list_plan", id="2", match={"title": "canary again"}),
+        calls("list_plan", call_id="1"),
+        calls("list_plan", call_id="2", match={"title": "canary again"}),
         get("canary"),
-        calls("read_history", id="4"),
-        calls("read_history", id="5", entity_type="plan", entity_id="canary"),
+        calls("read_history", call_id="4"),
+        calls("read_history", call_id="5", entity_type="plan", entity_id="canary"),
     ]
     talk.say(*asks, "done")
     talk.run(agent=talk.build(talk.hub.tools()))
@@ -84,10 +84,10 @@ def test_g16_hidden_fields_are_nowhere_not_even_by_name(database, hubs, door):
     talk.sql("update plan set title = 'canary 2', budget = 5 where id = 'p1'")
     talk.sql("update plan set resident_number = 'canary 3' where id = 'p1'")
     asks = [
-        calls("list_plan", id="1"),
+        calls("list_plan", call_id="1"),
         get("p1"),
-        calls("read_history", id="3"),
-        calls("list_plan", id="4", match={"title": "x"}),
+        calls("read_history", call_id="3"),
+        calls("list_plan", call_id="4", match={"title": "x"}),
     ]
     talk.say(*asks, "done")
     result = talk.run(agent=talk.build(talk.hub.tools()))
@@ -180,7 +180,7 @@ def test_g16_a_rule_may_ask_another_table_and_is_asked_at_each_call(database, hu
     talk.sql("update plan set title = title || '!'")
     give = write_tool(lambda: talk.sql("insert into share (plan_id, person) values ('p2', 'u_1')"))
     take = write_tool(lambda: talk.sql("delete from share where plan_id = 'p1'"), "take")
-    talk.say(TOOL_CALL, calls("take", id="2"), "done")
+    talk.say(TOOL_CALL, calls("take", call_id="2"), "done")
     talk.run(agent=talk.build([give, take]))
     seen = [[row["id"] for row in talk.current(n).get("plan", ())] for n in (1, 2, 3)]
     assert seen == [["p1"], ["p1", "p2"], ["p2"]]
@@ -285,7 +285,7 @@ def test_g16_each_workspace_is_told_by_itself_and_strangers_are_unknown(database
     both = RunContext("t1", "u_1", "w1,w2")
     talk.run(context=both)
     talk.sql("update plan set title = title || '!'")
-    talk.say(calls("list_plan", id="1"), get("p2"), get("p3"), calls("read_history", id="4"), "done")
+    talk.say(calls("list_plan", call_id="1"), get("p2"), get("p3"), calls("read_history", call_id="4"), "done")
     result = talk.run(context=both, agent=talk.build(talk.hub.tools()))
     assert result.told == {"w1": 4, "w2": 2}
     assert 'workspace w2: {"plan": [{"id": "p2"' in talk.block()
@@ -328,7 +328,10 @@ def test_g16_a_redacted_value_is_nowhere_though_its_change_is_told(database, hub
         session.get(Contact, 1).phone = "canary 2"
         session.commit()
     talk.say(
-        calls("list_contact", id="1"), calls("read_history", id="2"), calls("list_contact", id="3", match={"phone": "x"}), "done"
+        calls("list_contact", call_id="1"),
+        calls("read_history", call_id="2"),
+        calls("list_contact", call_id="3", match={"phone": "x"}),
+        "done",
     )
     talk.run(agent=talk.build(talk.hub.tools()))
     assert "r5, user u_2, contact 1: phone was changed (not shown)" in talk.block()

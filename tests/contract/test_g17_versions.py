@@ -145,7 +145,7 @@ def test_g17_rows_of_other_workspaces_are_out_of_reach(database, hubs, door):
         (lambda: insert(Plan, id="p3", workspace_id="w1", name="x"), "name"),
         (lambda: update(Plan, "p1", id="p2"), "id"),
         (lambda: update(Plan, "p1", move_in_date="tomorrow"), "move_in_date"),
-        (lambda: update(Plan, "p1", move_in_date=dt.datetime(2026, 9, 1)), "move_in_date"),  # noqa: DTZ001
+        (lambda: update(Plan, "p1", move_in_date=dt.datetime(2026, 9, 1, tzinfo=dt.UTC)), "move_in_date"),
         (lambda: update(Plan, "p1", title=7), "title"),
         (lambda: update(Item, 1, done="yes"), "done"),
         (lambda: update(Plan, "p1", title="a\0b"), "title"),

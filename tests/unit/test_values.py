@@ -88,6 +88,13 @@ def test_what_is_not_what_the_model_says_is_shown_as_it_is(kind):
     assert read(kind, "null") is None
 
 
+@pytest.mark.parametrize(
+    ("raw", "data"), [('"AB"', b"AB"), ('"a\\\\\\\\b"', b"a\\b"), ('"\\\\000\\\\377z"', b"\0\xffz"), ('""', b"")]
+)
+def test_bytes_of_a_writer_that_set_the_older_form(raw, data):
+    assert base64.b64decode(str(read("bytes", raw))) == data
+
+
 def test_an_absurd_number_is_no_way_to_use_up_the_memory():
     assert read("decimal", '"1e999999999"', "sqlite", scale=2) == "1e999999999"
     assert read("decimal", '"1e999999999"', "sqlite") == "1e999999999"

@@ -111,6 +111,8 @@ class PostgresAccess(Access):
     def carried(self, value: Any) -> Any:
         if value is None or type(value) in (str, int, bool):
             return value
+        if isinstance(value, psycopg.Binary):
+            value = value.obj
         if isinstance(value, bytes | bytearray | memoryview):
             return "\\x" + bytes(value).hex()
         dumped = Transformer().get_dumper(value, PyFormat.TEXT).dump(value)

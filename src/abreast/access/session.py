@@ -171,7 +171,7 @@ def _run(connection: sa.Connection, statement: Statement) -> None:
     level = connection.get_execution_options().get("isolation_level")
     if (level or getattr(connection.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
         raise ConfigurationError(
-            "This connection is in AUTOCOMMIT: who and why are said to a transaction, and it has none. Change its isolation level."
+            "This connection is in AUTOCOMMIT: it has no transaction that could carry who and why. Change its isolation level."
         )
     text = sa.text(statement.text)
     typed = [sa.bindparam(name, type_=sa.Text) for name in statement.parameters]  # asyncpg cannot guess the type of NULL

@@ -21,7 +21,7 @@ def place(
     """
     if placement == "system":
         content = _blocks(system.content) if system is not None else []
-        added: Any = [*content, {"type": "text", "text": text}]
+        added: Any = [*content, {"type": "text", "text": "\n\n" + text if content else text}]
         return list(messages), system.model_copy(update={"content": added}) if system else SystemMessage(content=added)
     placed = list(messages)
     if placed and isinstance(placed[-1], HumanMessage):

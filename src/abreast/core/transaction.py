@@ -236,7 +236,7 @@ class Transaction:
             return int(answer[0][0])
         revision = yield from self._writing.head(self.workspace)
         kept = Outcome(outcome.kind, None, revision, outcome.body)
-        yield from self._writing.store(self.workspace, mutation, self._digest, kept)
+        yield from self._writing.store(self.workspace, mutation, self._digest, kept.text)
         yield attributing.clear_statement(self._dialect)
         return revision
 

@@ -15,9 +15,11 @@ from abreast.store.mutations import Outcome
 from abreast.store.procedures import function_name
 from abreast.store.statement import Flow
 from abreast.store.tracked import TrackedTable
-from abreast.store.values import check_workspace, load
+from abreast.store.values import check_workspace
 from abreast.store.writing import TableWriter, Write
 from abreast.types import Applied, Attribution, Lease
+
+_REMEMBERED = 10_000
 
 MOST = 1000
 """Changes in one call."""
@@ -35,6 +37,7 @@ class Writing:
         look: Callable[[], Flow[Any]],
     ) -> None:
         self.access, self.schema, self._find, self.look = access, schema, find, look
+        self._checked: set[str] = set()
         self._writers = {t.entity_type: TableWriter(t, access.sql_dialect, access.carried) for t in tables}
 
     def writer(self, model: Any) -> TableWriter:
@@ -43,9 +46,13 @@ class Writing:
 
     def check(self, workspace: str, attribution: Attribution) -> None:
         """Raises InputError where workspace, mutation or thread cannot be what they are given as."""
-        tables = [writer.tracked for writer in self._writers.values()]
-        if not isinstance(workspace, str) or not workspace or "\0" in workspace or not check_workspace(tables, workspace):
-            raise InputError(f"{workspace!r} cannot be a workspace.")
+        if workspace not in self._checked:
+            tables = [writer.tracked for writer in self._writers.values()]
+            if not isinstance(workspace, str) or not workspace or "\0" in workspace or not check_workspace(tables, workspace):
+                raise InputError(f"{workspace!r} cannot be a workspace.")
+            if len(self._checked) >= _REMEMBERED:
+                self._checked.clear()
+            self._checked.add(workspace)
         mutations.check_mutation(attribution.mutation)
         for text in (attribution.actor.id, attribution.thread):
             if text is not None and (not isinstance(text, str) or "\0" in text):
@@ -70,7 +77,7 @@ class Writing:
         return self._applied(outcome, workspace, writes, attribution.mutation)
 
     def _job(self, workspace: str, writes: Sequence[Write], attribution: Attribution, lease: Lease | None, digest: str) -> Job:
-        def flow() -> Flow[Outcome]:
+        def flow() -> Flow[str]:
             return self._flow(workspace, writes, attribution, lease, digest)
 
         if self.access.dialect == "sqlite":
@@ -101,44 +108,44 @@ class Writing:
 
     def _flow(
         self, workspace: str, writes: Sequence[Write], attribution: Attribution, lease: Lease | None, digest: str
-    ) -> Flow[Outcome]:
-        """One write where the database has no function for it: SQLite, whose transactions come one after the other."""
+    ) -> Flow[str]:
+        """One write where the database has no function for it: SQLite, whose transactions come one after the other. Returns
+        the outcome as text; whoever asked for it reads it, in a thread of his own."""
         dialect, schema, mutation = self.access.dialect, self.schema, attribution.mutation
         yield from self.look()
         outcome = yield from self.begin(workspace, attribution, lease, digest)
         if outcome is not None:
-            return outcome
+            return outcome.text
         for index in _in_key_order(writes):
             change, writer = writes[index].change, self._writers[writes[index].tracked.entity_type]
             found = yield writer.look_statement(schema, workspace, str(change.entity_id), writes[index].key)
             if not found:
-                return Outcome("absent", body=[index, None, None, None])
+                return Outcome("absent", body=[index, None, None, None]).text
             version, row = found[0]
             if change.version is not None and version != change.version:
-                conflict = Outcome("conflict", None, (yield from self.head(workspace)), [index, version, None, load(row)])
-                yield from self.store(workspace, mutation, digest, conflict)
-                return conflict
+                head = yield from self.head(workspace)
+                text = f'["conflict",null,{head},[{index},{version},null,{row}]]'
+                yield from self.store(workspace, mutation, digest, text)
+                return text
         yield attributing.set_statement(dialect, attribution)
         made: list[str | None] = []
         for write in writes:
             answer = yield self._writers[write.tracked.entity_type].statement(write)
             made.append(answer[0][0] if write.change.op == "insert" and answer else write.change.entity_id)
-        rows: list[list[Any]] = []
+        rows: list[str] = []
         for write, new_id in zip(writes, made, strict=True):
             if write.change.op == "delete":
-                rows.append([new_id, None, None, None])
+                rows.append("[null,null,null,null]")
                 continue
             found = yield self._writers[write.tracked.entity_type].look_statement(schema, workspace, str(new_id), write.key)
             if not found:
                 raise InputError("The row would belong to another workspace.")
-            rows.append([new_id, found[0][0], None, load(found[0][1])])
-        outcome = Outcome("rows", None, (yield from self.head(workspace)), rows)
-        if mutation is not None:
-            yield mutations.store_statement(
-                dialect, schema, workspace=workspace, mutation=mutation, digest=digest, outcome=outcome
-            )
+            rows.append(f"[null,{found[0][0]},null,{found[0][1]}]")
+        head = yield from self.head(workspace)
+        text = f'["rows",null,{head},[{",".join(rows)}]]'
+        yield from self.store(workspace, mutation, digest, text)
         yield attributing.clear_statement(dialect)
-        return outcome
+        return text
 
     def begin(self, workspace: str, attribution: Attribution, lease: Lease | None, digest: str) -> Flow[Outcome | None]:
         """What comes before every write: the lease is held, the mutation is new. Otherwise the outcome that ends it."""
@@ -152,7 +159,7 @@ class Writing:
             yield mutations.lock_statement(**named)
         return mutations.read_found((yield mutations.find_statement(dialect, self.schema, **named)), digest)
 
-    def store(self, workspace: str, mutation: str | None, digest: str, outcome: Outcome) -> Flow[None]:
+    def store(self, workspace: str, mutation: str | None, digest: str, outcome: str) -> Flow[None]:
         """Keeps the outcome, if there is a mutation to keep it for."""
         if mutation is not None:
             yield mutations.store_statement(

@@ -87,13 +87,13 @@ def read_found(rows: Sequence[Sequence[Any]], wanted: str) -> Outcome | None:
 
 
 def store_statement(
-    dialect: DialectName, schema: str, *, workspace: str, mutation: str, digest: str, outcome: Outcome
+    dialect: DialectName, schema: str, *, workspace: str, mutation: str, digest: str, outcome: str
 ) -> Statement:
-    """Keeps the outcome of a mutation."""
+    """Keeps the outcome of a mutation, as its text."""
     return Statement(
         f"insert into {own(dialect, 'mutation', schema)} (workspace, mutation, digest, outcome) "
         f"values (:workspace, :mutation, :digest, :outcome)",
-        {"workspace": workspace, "mutation": mutation, "digest": digest, "outcome": outcome.text},
+        {"workspace": workspace, "mutation": mutation, "digest": digest, "outcome": outcome},
     )
 
 

@@ -35,7 +35,8 @@ def install_statements(schema: str, tables: Sequence[TrackedTable], default_sche
     dialect: Any = postgresql.base.PGDialect()  # type: ignore[no-untyped-call]
     made = [_table_function(TableWriter(tracked, dialect), own_schema, default_schema) for tracked in tables]
     branches = "".join(
-        f"when {literal(t.entity_type)} then _one := {own_schema}.{quote(function_name(t.entity_type))}(_workspace, _change, _stage);\n"
+        f"when {literal(t.entity_type)} "
+        f"then _one := {own_schema}.{quote(function_name(t.entity_type))}(_workspace, _change, _stage);\n"
         for t in tables
     )
     # A table that another program has installed is called by its name.

@@ -75,9 +75,7 @@ def recorded_statement(dialect: DialectName, schema: str, tracked: TrackedTable)
     )
 
 
-def read_recorded(
-    dialect: DialectName, rows: Sequence[Sequence[Any]], tracked: TrackedTable
-) -> dict[str, dict[str, Any]]:
+def read_recorded(dialect: DialectName, rows: Sequence[Sequence[Any]], tracked: TrackedTable) -> dict[str, dict[str, Any]]:
     """The values that a recorded statement's events leave, by entity; of those that the log has alive, and where it knows."""
     known = {f.name: f for f in tracked.fields if f.recorded}
     alive: dict[tuple[str, str], dict[str, Any]] = {}

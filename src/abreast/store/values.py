@@ -59,6 +59,8 @@ def canonical(dialect: DialectName, field: Field, raw: Any) -> Any:
         return parsed(raw) if dialect == "sqlite" and isinstance(raw, str) else _shallow(raw)
     read = _READERS.get(field.kind)
     try:
+        if field.kind == "bytes":
+            return _bytes(dialect, str(raw))
         return _shallow(raw) if read is None else read(raw, field)
     except (ValueError, TypeError, ArithmeticError, InvalidOperation, RecursionError):
         return _shallow(raw)  # the database holds something else than the model says: show it as it is
@@ -134,18 +136,15 @@ def _short(text: str) -> str:
     return re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].rstrip("."), text)
 
 
-def _bytes(raw: Any, field: Field) -> str:
-    return base64.b64encode(_octets(str(raw))).decode()
-
-
-def _octets(text: str) -> bytes:
-    """Bytes from either text form: hexadecimal, or PostgreSQL's older one (`bytea_output = escape`)."""
-    if text.startswith("\\x"):
-        return bytes.fromhex(text[2:])
-    if re.fullmatch(r"(?:[0-9A-F]{2})*", text):  # as SQLite's hex() writes it
-        return bytes.fromhex(text)
-    plain = re.sub(r"\\(\\|[0-3][0-7]{2})", lambda m: "\\" if m[1] == "\\" else chr(int(m[1], 8)), text)
-    return plain.encode("latin-1")
+def _bytes(dialect: DialectName, text: str) -> str:
+    if dialect == "sqlite":
+        data = bytes.fromhex(text)
+    elif text.startswith("\\x"):
+        data = bytes.fromhex(text[2:])
+    else:  # PostgreSQL's older form, of a writer that has set bytea_output = escape
+        plain = re.sub(r"\\(\\|[0-3][0-7]{2})", lambda m: "\\" if m[1] == "\\" else chr(int(m[1], 8)), text)
+        data = plain.encode("latin-1")
+    return base64.b64encode(data).decode()
 
 
 _READERS: dict[Kind, Any] = {
@@ -153,7 +152,6 @@ _READERS: dict[Kind, Any] = {
     "datetime": _datetime,
     "time": lambda raw, field: _short(str(raw)),
     "uuid": lambda raw, field: str(UUID(str(raw))),
-    "bytes": _bytes,
     "boolean": lambda raw, field: bool(int(raw)) if not isinstance(raw, bool) else raw,
     "float": _float,
 }
@@ -404,7 +402,7 @@ def comparable(tracked: TrackedTable, name: str, value: Any) -> Any:
         found = read(str(value))
     except (ValueError, TypeError, ArithmeticError, KeyError):
         raise InputError(f"{value!r} is not a value of {tracked.entity_type}.{name}, which is a {field.kind}.") from None
-    if isinstance(found, str) and "\0" in found or isinstance(found, int) and not -(2**63) <= found < 2**63:
+    if (isinstance(found, str) and "\0" in found) or (isinstance(found, int) and not -(2**63) <= found < 2**63):
         raise InputError(f"No row of {tracked.entity_type} can have this value of {name}.")
     return found
 

@@ -24,7 +24,7 @@ from abreast.store.rows import WIDEST, read_listed
 from abreast.store.schema import DialectName, own, quote
 from abreast.store.statement import Statement
 from abreast.store.tracked import Kind, TrackedTable, column_names
-from abreast.store.values import entity_id_sql, key_parts, reference, row_sql, typed_key, workspace_condition
+from abreast.store.values import entity_id_sql, key_parts, reference, row_sql, workspace_condition
 from abreast.types import Row
 
 _OF_KIND: dict[Kind, tuple[type, ...]] = {
@@ -70,7 +70,7 @@ class TableWriter:
     def __init__(self, tracked: TrackedTable, dialect: sa.Dialect, carried: Callable[[Any], Any] = lambda value: value) -> None:
         self.tracked, self._dialect, self._carried = tracked, dialect, carried
         self.columns = {c.name: c for c in tracked.table.columns}
-        self._processors: dict[str, Any] = {}
+        self._bindings: dict[str, _Binding] = {}
         self._names: dict[Any, dict[str, str]] = {}
         self._statements: dict[Any, str] = {}
         mapper: Any = None if isinstance(tracked.model, sa.Table) else sa.inspect(tracked.model)
@@ -98,16 +98,15 @@ class TableWriter:
                 raise InputError(f"{kind}.{moved[0]} is part of the key. A row keeps its key: delete it and insert another.")
             if not given:
                 raise InputError(f"This update of {kind} {change.entity_id} names no field.")
+        key: Mapping[str, Any] = {}
         if change.op != "insert":
-            self._check_id(str(change.entity_id))
+            parts = self._parts(str(change.entity_id))
+            key = self._key_values(str(change.entity_id), parts) if self._dialect.name == "sqlite" else {}
         values = {name: self._bound(name, value) for name, value in given.items()}
         payload = [change.op, kind, change.entity_id, change.version, {name: _plain(given[name]) for name in sorted(given)}]
         expressions: dict[str, str] = {}
         if change.op != "delete":
             self._complete(change, given, values, expressions)
-        key: Mapping[str, Any] = {}
-        if self._dialect.name == "sqlite" and change.op != "insert":
-            key = self._key_values(str(change.entity_id))
         return Write(change, self.tracked, values, expressions, key, payload)
 
     def _given(self, change: Change) -> dict[str, Any]:
@@ -123,30 +122,10 @@ class TableWriter:
         return given
 
     def _bound(self, name: str, value: Any) -> Any:
-        column = self.columns[name]
-        where = f"{self.tracked.entity_type}.{name}"
-        if isinstance(value, sa.ClauseElement):
-            raise InputError(f"{where} takes a value, not an SQL expression. Use hub.write for those.")
-        if getattr(column.type, "_has_bind_expression", False):
-            raise InputError(f"The type of {where} wraps its values in SQL. Use hub.write for it.")
-        field = self.tracked.field(name)
-        allowed = (str,) if type(column.type) in _TEXTS else _OF_KIND.get(field.kind, ())
-        if value is not None and allowed and not isinstance(column.type, sa.types.TypeDecorator):
-            not_meant = bool if field.kind != "boolean" else dt.datetime  # Python's bool is an int, its datetime a date
-            if field.kind == "date":
-                not_meant = dt.datetime
-            if isinstance(value, not_meant) or not isinstance(value, allowed):
-                raise InputError(f"{where} is a {field.kind}; {type(value).__name__} {value!r} is none.")
-        try:
-            if name not in self._processors:
-                self._processors[name] = column.type.dialect_impl(self._dialect).bind_processor(self._dialect)
-            processor = self._processors[name]
-            bound = self._carried(processor(value) if processor else value)
-        except Exception as error:  # of the application's own types too, whatever they raise
-            raise InputError(f"{value!r} is not a value of {where}: {error}") from error
-        if isinstance(bound, str) and "\0" in bound:
-            raise InputError(f"{where} cannot hold a NUL character.")
-        return bound
+        binding = self._bindings.get(name)
+        if binding is None:
+            binding = self._bindings[name] = _Binding(self.tracked, self.columns[name], self._dialect)
+        return binding.bound(value, self._carried)
 
     def _complete(self, change: Change, given: Mapping[str, Any], values: dict[str, Any], expressions: dict[str, str]) -> None:
         """Adds what Python and the model make by themselves, as the ORM would."""
@@ -195,22 +174,14 @@ class TableWriter:
         base: Any = sqlite.base.SQLiteDialect if self._dialect.name == "sqlite" else postgresql.base.PGDialect
         return str(clause.compile(dialect=base(paramstyle="named"), compile_kwargs={"literal_binds": True}))
 
-    def _check_id(self, entity_id: str) -> None:
-        """Raises UnknownEntityError where no row can have this id."""
+    def _parts(self, entity_id: str) -> list[Any]:
+        """The key of an entity id: Python values where the kind of a column has any, texts otherwise. Raises
+        UnknownEntityError where no row can have this id."""
         try:
             parts = key_parts(self.tracked, entity_id)
-        except InputError as error:
-            raise UnknownEntityError(error.message) from None
-        for f, part in zip(self.tracked.key, parts, strict=True):
-            try:
-                if (f.kind == "integer" and not -(2**63) <= int(part) < 2**63) or "\0" in part:
-                    raise ValueError
-                if f.kind == "uuid":
-                    UUID(part)
-                elif f.kind == "date":
-                    dt.date.fromisoformat(part)
-            except ValueError:
-                raise UnknownEntityError(f"No {self.tracked.entity_type} has the id {entity_id!r}.") from None
+            return [_READ.get(f.kind, _text)(part) for f, part in zip(self.tracked.key, parts, strict=True)]
+        except (ValueError, InputError):
+            raise UnknownEntityError(f"No {self.tracked.entity_type} has the id {entity_id!r}.") from None
 
     # -- PostgreSQL ----------------------------------------------------------------------------------------------
 
@@ -288,7 +259,7 @@ class TableWriter:
             text = f"select {version}, {row} from {reference(self.tracked)} where {self._key_condition()} and {home}"
             self._statements["look"] = text
         names = {"entity_type": self.tracked.entity_type, "entity_id": entity_id, "workspace": workspace}
-        return Statement(text, {**names, **(key or self._key_values(entity_id))})
+        return Statement(text, {**names, **(key or self._key_values(entity_id, self._parts(entity_id)))})
 
     def _key_condition(self) -> str:
         table = reference(self.tracked)
@@ -296,14 +267,14 @@ class TableWriter:
             return f"{entity_id_sql('sqlite', self.tracked)} = :entity_id"
         return " and ".join(f"{table}.{quote(f.name)} = :k{i}" for i, f in enumerate(self.tracked.key))
 
-    def _key_values(self, entity_id: str) -> dict[str, Any]:
+    def _key_values(self, entity_id: str, parts: list[Any]) -> dict[str, Any]:
         if not self._plain_key:
             return {"entity_id": entity_id}
-        typed = typed_key(self.tracked, entity_id)
-        if typed is None:
-            raise UnknownEntityError(f"No {self.tracked.entity_type} has the id {entity_id!r}.")
-        by_name = dict(zip((c.name for c in self.tracked.table.primary_key.columns), typed, strict=True))
-        return {f"k{i}": self._bound(f.name, by_name[f.name]) for i, f in enumerate(self.tracked.key)}
+        key = zip(self.tracked.key, parts, strict=True)
+        return {f"k{i}": self._bound(f.name, self._as_declared(f.name, part)) for i, (f, part) in enumerate(key)}
+
+    def _as_declared(self, name: str, part: Any) -> Any:
+        return str(part) if isinstance(part, UUID) and not getattr(self.columns[name].type, "as_uuid", True) else part
 
     # -- what comes back -----------------------------------------------------------------------------------------
 
@@ -313,6 +284,56 @@ class TableWriter:
         (read,) = read_listed(self.tracked, [raw], dialect, WIDEST)
         return replace(read, version=version)
 
+
+class _Binding:
+    """How values of one column become what is bound."""
+
+    def __init__(self, tracked: TrackedTable, column: sa.Column[Any], dialect: sa.Dialect) -> None:
+        field, declared = tracked.field(column.name), column.type
+        self._where, self._kind = f"{tracked.entity_type}.{column.name}", field.kind
+        self._wraps = getattr(declared, "_has_bind_expression", False)
+        allowed = (str,) if type(declared) in _TEXTS else _OF_KIND.get(field.kind, ())
+        self._allowed = () if isinstance(declared, sa.types.TypeDecorator) else allowed
+        # Python's bool is an int, its datetime a date.
+        self._not_meant: Any = {"boolean": (), "date": dt.datetime}.get(field.kind, bool)
+        self._names = frozenset(declared.enums) if isinstance(declared, sa.Enum) else None
+        self._process = declared.dialect_impl(dialect).bind_processor(dialect)
+
+    def bound(self, value: Any, carried: Callable[[Any], Any]) -> Any:
+        """What is bound for a value. Raises InputError that names the field."""
+        where = self._where
+        if isinstance(value, sa.ClauseElement):
+            raise InputError(f"{where} takes a value, not an SQL expression. Use hub.write for those.")
+        if self._wraps:
+            raise InputError(f"The type of {where} wraps its values in SQL. Use hub.write for it.")
+        if value is not None:
+            if self._allowed and (isinstance(value, self._not_meant) or not isinstance(value, self._allowed)):
+                raise InputError(f"{where} is a {self._kind}; {type(value).__name__} {value!r} is none.")
+            if self._names is not None and isinstance(value, str) and value not in self._names:
+                raise InputError(f"{where} is one of {', '.join(sorted(self._names))}, not {value!r}.")
+        try:
+            bound = carried(self._process(value) if self._process else value)
+        except Exception as error:  # of the application's own types too, whatever they raise
+            raise InputError(f"{value!r} is not a value of {where}: {error}") from error
+        if isinstance(bound, str) and "\0" in bound:
+            raise InputError(f"{where} cannot hold a NUL character.")
+        return bound
+
+
+def _whole(part: str) -> int:
+    number = int(part)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(part)
+    return number
+
+
+def _text(part: str) -> str:
+    if "\0" in part:
+        raise ValueError(part)
+    return part
+
+
+_READ: dict[Kind, Callable[[str], Any]] = {"integer": _whole, "uuid": UUID, "date": dt.date.fromisoformat}
 
 _TEXTS = (sa.String, sa.Text, sa.Unicode, sa.UnicodeText, sa.VARCHAR, sa.TEXT, sa.CHAR, sa.NVARCHAR)
 

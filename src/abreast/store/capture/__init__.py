@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from abreast.store.capture import postgres, sqlite
+from abreast.store.capture import postgres, postgres_triggers, sqlite
 from abreast.store.schema import DialectName, quote
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import TrackedTable
@@ -30,7 +30,7 @@ def survey(dialect: DialectName, tables: Sequence[TrackedTable]) -> Flow[Survey]
     schema = answer[0][0]
     uncomparable = {}
     for tracked in tables:
-        for column, kind in (yield _named(postgres.UNCOMPARABLE_SQL, table=postgres.relation(tracked, schema))):
+        for column, kind in (yield _named(postgres.UNCOMPARABLE_SQL, table=postgres_triggers.relation(tracked, schema))):
             uncomparable[tracked.entity_type, column] = kind
     return Survey(schema, uncomparable)
 
@@ -56,7 +56,7 @@ def trigger_findings(dialect: DialectName, schema: str, tables: Sequence[Tracked
         columns = yield Statement(sqlite.COLUMNS_FOUND_SQL)
         return sqlite.findings(tables, [tuple(row) for row in triggers], [tuple(row) for row in columns])
     known = yield from survey(dialect, tables)
-    names = [postgres.relation(tracked, known.default_schema) for tracked in tables]
+    names = [postgres_triggers.relation(tracked, known.default_schema) for tracked in tables]
     rows = yield _named(postgres.TRIGGERS_FOUND_SQL, tables=names, schema=quote(schema))
     return postgres.findings(tables, rows, schema, known.uncomparable, known.default_schema)
 
