@@ -80,7 +80,7 @@ VALUES: dict[str, Any] = {
     "cents": Decimal("12.34"),
     "yes": True,
     "day": dt.date(2026, 9, 30),
-    "moment": dt.datetime(2026, 9, 30, 12, 30, 1, 250000),
+    "moment": dt.datetime.fromisoformat("2026-09-30T12:30:01.250000"),
     "zoned": dt.datetime(2026, 9, 30, 12, 30, tzinfo=dt.timezone(dt.timedelta(hours=9))),
     "clock": dt.time(23, 59, 1),
     "span": dt.timedelta(days=2, seconds=5),

@@ -284,7 +284,7 @@ def test_g17_a_change_of_nothing_leaves_the_version(database, hubs, door):
 
 def test_g17_many_at_once_are_answered_each_alone(database, hubs, loop):
     """Writes of one workspace that come together: one conflicts, one breaks a rule of the database, one is absent."""
-    hub, engine = planner(database, hubs)
+    hub, _engine = planner(database, hubs)
     changes = [update(Item, 1, title=f"t{index}") for index in range(40)]
     changes[5] = insert(Plan, id="p1", workspace_id="w1")
     changes[7] = update(Item, 1, version=2, title="too late")

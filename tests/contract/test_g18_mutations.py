@@ -153,7 +153,7 @@ def test_g18_the_same_call_many_times_at_once_is_made_once(database, hubs, loop)
 
 
 def test_g18_a_lost_answer_is_asked_for_again(postgres, hubs, door):
-    hub, engine = planner(postgres, hubs)
+    hub, _engine = planner(postgres, hubs)
     with relay(postgres.url) as between:
         far = declare(hubs(between.url))
         door(far).apply("w1", update(Item, 1, title="connected"), actor=WHO)
@@ -196,7 +196,7 @@ def test_g18_lost_answers_of_writes_that_went_together(postgres, hubs, loop):
 @pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
 def test_g18_conflicts_between_transactions_are_repeated(postgres, hubs, door, isolation):
     """Where the database is set to an isolation that lets one of two writers fail, the hub writes again."""
-    hub, engine = planner(postgres, hubs)
+    _hub, engine = planner(postgres, hubs)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         name = connection.exec_driver_sql("select current_database()").scalar_one()
         connection.exec_driver_sql(f"alter database {name} set default_transaction_isolation = '{isolation}'")
@@ -221,7 +221,7 @@ def acquire(hub, database, run, thread="t1", seconds=60.0):
 
 
 def test_g19_without_its_lease_a_run_writes_nothing(database, hubs, door):
-    hub, engine = planner(database, hubs)
+    hub, _engine = planner(database, hubs)
     lease = acquire(hub, database, "r1", seconds=-1)
     change = update(Plan, "p1", title="mine")
     assert door(hub).apply("w1", change, actor=WHO, lease=lease, mutation="m1").revision == 4  # expired, but nobody took it

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from langchain.agents import create_agent
-from planner import CONTEXT, planner
 
 from abreast import RunContext
 from abreast.testing import ScriptedModel
+from planner import CONTEXT, planner
 
 
 def test_a_change_on_the_screen_reaches_the_next_model_call(database, hubs, door, checkpointer):

@@ -59,11 +59,11 @@ def test_in_the_system_message_it_stands_last_and_keeps_what_was_there():
     system = SystemMessage([CACHED], id="s")
     messages = [HumanMessage("q")]
     placed, made = place(messages, system, BLOCK, "system")
-    assert (placed, made.content, made.id) == (messages, [CACHED, {"type": "text", "text": BLOCK}], "s")
+    assert (placed, made.content, made.id) == (messages, [CACHED, PART], "s")
     assert system.content == [CACHED]
     assert place(messages, SystemMessage("s"), BLOCK, "system")[1].content == [
         {"type": "text", "text": "s"},
-        {"type": "text", "text": BLOCK},
+        PART,
     ]
     assert place([], None, BLOCK, "system")[1].content == [{"type": "text", "text": BLOCK}]
 

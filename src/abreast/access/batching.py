@@ -28,8 +28,8 @@ PATIENCE = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """One governed write. `flow` does it statement by statement and returns the outcome's text; `call` is the same as JSON for the database's own
-    function, and `locks` the rows that it will lock there, by entity type and id."""
+    """One governed write. `flow` does it statement by statement and returns the outcome's text; `call` is the same as JSON
+    for the database's own function, and `locks` the rows that it will lock there, by entity type and id."""
 
     workspace: str
     mutation: str | None

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Engine
 from abreast.access.batching import AsyncLines, Job, Settled, ThreadLines
 from abreast.errors import AbreastError, CaptureError, InputError, NotInstalledError, UnavailableError
 from abreast.store.mutations import Outcome, read_outcome
-from abreast.store.procedures import apply_statement
+from abreast.store.procedures import apply_statement, function_name
 from abreast.store.statement import Statement, pyformat
 from abreast.store.values import load
 
@@ -71,11 +71,14 @@ def after_failure(error: BaseException, attempt: int, *, sent: bool, repeatable:
 def _statement(jobs: Sequence[Job], careful: bool) -> Statement:
     if len(jobs) == 1:
         return apply_statement(jobs[0].schema, jobs[0].workspace, [jobs[0].call], "[]", careful)
-    locks: dict[tuple[str, str], Any] = {}
+    rows: dict[tuple[str, str], Any] = {}
     for job in jobs:
-        locks.update(job.locks)
-    listed = json.dumps([locks[key] for key in sorted(locks)])
-    return apply_statement(jobs[0].schema, jobs[0].workspace, [job.call for job in jobs], listed, careful)
+        rows.update(job.locks)
+    by_type: dict[str, list[Any]] = {}
+    for kind, entity_id in sorted(rows):
+        by_type.setdefault(kind, []).append(rows[kind, entity_id])
+    locks = [{"type": kind, "function": function_name(kind), "rows": those} for kind, those in by_type.items()]
+    return apply_statement(jobs[0].schema, jobs[0].workspace, [job.call for job in jobs], json.dumps(locks), careful)
 
 
 def _outcomes(text: str) -> list[Outcome]:

@@ -93,16 +93,14 @@ class Writing:
             "changes": [self._call(write) for write in writes],
             "order": order,
         }
-        locks = {writes[i].sort_key: self._lock(writes[i]) for i in order}
+        locks = {
+            w.sort_key: self._writers[w.tracked.entity_type].lock(str(w.change.entity_id)) for w in (writes[i] for i in order)
+        }
         return Job(workspace, attribution.mutation, flow, self.schema, json.dumps(call), locks)
 
     def _call(self, write: Write) -> dict[str, Any]:
         kind = write.tracked.entity_type
         return self._writers[kind].call(write) | {"function": function_name(kind)}
-
-    def _lock(self, write: Write) -> dict[str, Any]:
-        kind = write.tracked.entity_type
-        return self._writers[kind].lock(str(write.change.entity_id)) | {"function": function_name(kind)}
 
     # -- statement by statement ----------------------------------------------------------------------------------
 

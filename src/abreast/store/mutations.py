@@ -86,9 +86,7 @@ def read_found(rows: Sequence[Sequence[Any]], wanted: str) -> Outcome | None:
     return Outcome("repeated", body=load(text)) if known == wanted else Outcome("reused")
 
 
-def store_statement(
-    dialect: DialectName, schema: str, *, workspace: str, mutation: str, digest: str, outcome: str
-) -> Statement:
+def store_statement(dialect: DialectName, schema: str, *, workspace: str, mutation: str, digest: str, outcome: str) -> Statement:
     """Keeps the outcome of a mutation, as its text."""
     return Statement(
         f"insert into {own(dialect, 'mutation', schema)} (workspace, mutation, digest, outcome) "

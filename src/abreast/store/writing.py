@@ -217,9 +217,9 @@ class TableWriter:
             texts[f.name] = f"{part}+00" if zoned else part
         return texts
 
-    def lock(self, entity_id: str) -> dict[str, Any]:
-        """The change that stands for locking one row."""
-        return {"type": self.tracked.entity_type, "op": "update", "id": entity_id, "values": self._key_texts(entity_id)}
+    def lock(self, entity_id: str) -> dict[str, str]:
+        """One row of those that a group of calls locks."""
+        return self._key_texts(entity_id)
 
     # -- SQLite --------------------------------------------------------------------------------------------------
 

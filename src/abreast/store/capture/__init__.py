@@ -58,7 +58,23 @@ def trigger_findings(dialect: DialectName, schema: str, tables: Sequence[Tracked
     known = yield from survey(dialect, tables)
     names = [postgres_triggers.relation(tracked, known.default_schema) for tracked in tables]
     rows = yield _named(postgres.TRIGGERS_FOUND_SQL, tables=names, schema=quote(schema))
-    return postgres.findings(tables, rows, schema, known.uncomparable, known.default_schema)
+    wrong = postgres.findings(tables, rows, schema, known.uncomparable, known.default_schema)
+    there: dict[str, set[str]] = {}
+    for name, column in (yield Statement(_COLUMNS, {"tables": names})):
+        there.setdefault(name, set()).add(column)
+    for tracked, name in zip(tables, names, strict=True):
+        for gone in sorted({f.name for f in tracked.fields} - there[name]) if name in there else ():
+            text = (
+                f"The column {gone} of {name} is declared but not there: writes of it fail. Correct the model, then run install."
+            )
+            wrong.append(Finding("column_missing", tracked.entity_type, text))
+    return wrong
+
+
+_COLUMNS = (
+    "select n.name, a.attname::text from pg_catalog.unnest(cast(:tables as text[])) n(name) "
+    "join pg_catalog.pg_attribute a on a.attrelid = pg_catalog.to_regclass(n.name) and a.attnum > 0 and not a.attisdropped"
+)
 
 
 def _named(text: str, **parameters: object) -> Statement:

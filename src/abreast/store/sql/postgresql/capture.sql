@@ -52,17 +52,47 @@ begin
 end
 $$;
 
+-- Gives revisions to all blocks of a transaction. The join must not be a nested loop: it may be planned for two workspaces
+-- and meet twenty thousand.
+create or replace function {{schema}}.number_all(_xact xid8) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off as $$
+begin
+    with todo as materialized (
+        select e.workspace, e.ord, (
+            select l.ord from {{schema}}.event l where l.xact = _xact and l.workspace = e.workspace order by l.ord desc limit 1
+        ) as last
+        from {{schema}}.event e
+        where e.xact = _xact and e.opens and (
+            select b.last_ord from {{schema}}.block b
+            where b.workspace = e.workspace and b.xact = _xact and b.last_ord >= e.ord order by b.last_ord limit 1
+        ) is null
+    ), head as (
+        insert into {{schema}}.workspace as w (workspace, head)
+        select t.workspace, t.last - t.ord + 1 from todo t order by t.workspace
+        on conflict (workspace) do update set head = w.head + excluded.head
+        returning w.workspace, w.head
+    )
+    insert into {{schema}}.block (workspace, last, n, xact, last_ord, check_number)
+    select t.workspace, h.head, t.last - t.ord + 1, _xact, t.last, 1 + (hashfloat8extended(date_part('epoch', clock_timestamp()), (random() * 4503599627370496)::bigint) & 9007199254740990)
+    from head h join todo t on t.workspace = h.workspace;
+end
+$$;
+
 -- Gives the events of this transaction their revisions. Called once for each event that opens a block, at commit or
 -- when SET CONSTRAINTS asks for it; the first call numbers all blocks, the others find theirs numbered.
 -- The heads are locked here, last, once and in one order: two transactions can then not deadlock on them.
 -- Plans outlive the statistics they were made with, so every look-up is one that an index answers whatever these say:
--- the first row in order, or a scalar subquery, which is never turned into a join. Small statements, because starting
--- one costs by its size (measured: one statement for all of this takes longer).
+-- the first rows by an index, or a scalar subquery, which is never turned into a join; a bitmap would be made of all rows for
+-- the first two. Small statements, because starting one costs by its size (measured: one for all of this takes longer).
 create or replace function {{schema}}.number() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-set enable_nestloop = off as $$
+set enable_bitmapscan = off as $$
 declare
     _found integer;
     _last integer;
@@ -114,24 +144,7 @@ begin
         return null;
     end if;
 
-    with todo as materialized (
-        select e.workspace, e.ord, (
-            select l.ord from {{schema}}.event l where l.xact = new.xact and l.workspace = e.workspace order by l.ord desc limit 1
-        ) as last
-        from {{schema}}.event e
-        where e.xact = new.xact and e.opens and (
-            select b.last_ord from {{schema}}.block b
-            where b.workspace = e.workspace and b.xact = new.xact and b.last_ord >= e.ord order by b.last_ord limit 1
-        ) is null
-    ), head as (
-        insert into {{schema}}.workspace as w (workspace, head)
-        select t.workspace, t.last - t.ord + 1 from todo t order by t.workspace
-        on conflict (workspace) do update set head = w.head + excluded.head
-        returning w.workspace, w.head
-    )
-    insert into {{schema}}.block (workspace, last, n, xact, last_ord, check_number)
-    select t.workspace, h.head, t.last - t.ord + 1, new.xact, t.last, 1 + (hashfloat8extended(date_part('epoch', new.at), (random() * 4503599627370496)::bigint) & 9007199254740990)
-    from head h join todo t on t.workspace = h.workspace;
+    perform {{schema}}.number_all(new.xact);
     return null;
 end
 $$;

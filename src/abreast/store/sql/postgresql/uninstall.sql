@@ -15,7 +15,7 @@ begin
         select p.oid::regprocedure as name from pg_catalog.pg_proc p
         where p.pronamespace = pg_catalog.to_regnamespace({{schema_text}}) and (
             p.prorettype = 'trigger'::regtype
-            or p.proname in ('as_jsonb', 'unknown_changes', 'no_workspace', 'tree', 'attach', 'detach', 'writes_again')
+            or p.proname in ('number_all', 'as_jsonb', 'unknown_changes', 'no_workspace', 'tree', 'attach', 'detach', 'writes_again')
         )
     loop
         execute 'drop function ' || _found.name;

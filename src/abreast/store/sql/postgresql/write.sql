@@ -88,7 +88,7 @@ declare
     _number integer := jsonb_array_length(_jobs);
     _job jsonb;
     _change jsonb;
-    _stage text := 'lock';
+    _stage text := 'lock_all';
     _one record;
     _answer json;
     _block record;

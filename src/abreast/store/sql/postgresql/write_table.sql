@@ -1,5 +1,5 @@
 -- Locks, checks and writes one row of one tracked table, with the rights of the caller. `_stage` is how much of it:
--- 'lock', 'check' (compare the version of a locked row), 'write' (what was checked), 'locked' (both of these) or 'all'.
+-- 'lock', 'lock_all' (several rows, in key order), 'check' (compare the version of a locked row), 'write' (what was checked), 'locked' (both of these) or 'all'.
 -- `kind` says what came of it: 'absent', 'conflict', 'gone' (deleted), 'kept' (there is a row) or null.
 -- The row is locked first and its version read after that, in a statement of its own: in one statement, a writer that has
 -- waited for the lock would still see the version from before, and two writers would both win.
@@ -15,6 +15,11 @@ declare
     _new {{table}};
     _home boolean;
 begin
+    if _stage = 'lock_all' then
+        perform from {{table}} join jsonb_populate_recordset(null::{{table}}, _change -> 'rows') _new on {{key}}
+        where {{home}} order by {{key_columns}} for no key update of {{source}};
+        return;
+    end if;
     _new := jsonb_populate_record(null::{{table}}, _change -> 'values');
     {{json_columns}}
     entity_id := _change ->> 'id';
