@@ -32,6 +32,8 @@ class ScriptedModel(BaseChatModel):
     @property
     def last_request(self) -> str:
         """The text of the last message of the last call: the question and, by default, the block."""
+        if not self._requests:
+            raise AssertionError("the model has received no request yet")
         return self._requests[-1][-1].text
 
     @property

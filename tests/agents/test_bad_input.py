@@ -44,8 +44,8 @@ def context(workspace: str) -> RunContext:
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"context": context("nowhere")}, UnknownWorkspaceError, "No such workspace"),
-        ({"context": context("")}, UnknownWorkspaceError, "No such workspace"),
+        ({"context": context("nowhere")}, UnknownWorkspaceError, "There is no workspace"),
+        ({"context": context("")}, UnknownWorkspaceError, "There is no workspace"),
         ({"context": context("w\0")}, InputError, "NUL"),
         ({"thread": "t\0"}, InputError, "NUL"),
         ({"thread": "t\ud800"}, InputError, "surrogate"),

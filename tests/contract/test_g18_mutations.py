@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 import sqlalchemy as sa
@@ -210,6 +211,38 @@ def test_g18_conflicts_between_transactions_are_repeated(postgres, hubs, door, i
 
     applied = door.wait(all_at_once())
     assert sorted(one.revision for those in applied for one in those) == list(range(4, 22))
+
+
+def test_g18_groups_of_several_processes_do_not_deadlock(postgres, hubs, loop):
+    """Two hubs write the same rows in different orders, many at once: a group locks its rows in one order."""
+    hub, engine = planner(postgres, hubs)
+    with Session(engine) as session:
+        session.add_all(Item(id=100 + number, plan_id="p1", title="") for number in range(24))
+        session.commit()
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        name = connection.exec_driver_sql("select current_database()").scalar_one()
+        # Sooner than a group gives up waiting for a row: no deadlock goes by unseen.
+        connection.exec_driver_sql(f"alter database {name} set deadlock_timeout = '10ms'")
+    engine.dispose()
+    hub = declare(hubs(postgres))
+    other = declare(hubs(postgres))
+
+    async def write(one, choice):
+        for turn in range(12):
+            numbers = choice.sample(range(24), 24)
+            await asyncio.gather(*(one.apply("w1", update(Item, 100 + n, title=f"{turn}"), actor=WHO) for n in numbers))
+
+    async def both():
+        await asyncio.gather(write(hub, Random(1)), write(other, Random(2)))
+        await asyncio.gather(hub.close(), other.close())  # the server counts what a session did when that ends
+
+    asyncio.run_coroutine_threadsafe(both(), loop).result(90)
+    with engine.connect() as connection:
+        sessions = "select count(*) from pg_stat_activity where datname = current_database() and query like '%%.apply($1%%'"
+        while connection.exec_driver_sql(sessions).scalar_one():
+            connection.rollback()
+        counted = "select deadlocks from pg_stat_database where datname = current_database()"
+        assert connection.exec_driver_sql(counted).scalar_one() == 0
 
 
 def acquire(hub, database, run, thread="t1", seconds=60.0):

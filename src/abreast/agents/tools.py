@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import sqlalchemy as sa
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel, Field
@@ -32,19 +33,21 @@ class _List(BaseModel):
     match: dict[str, str | int | float | bool | None] = Field(
         default_factory=dict, description="Field names with the exact values that rows must have; empty for all rows."
     )
-    after: str | None = Field(
+    after: str | int | None = Field(
         default=None, description="The `id` of the last row of the page before; leave out for the first page."
     )
     limit: int = Field(default=_PAGE, ge=1, le=100, description="Rows on this page, 1 to 100.")
 
 
 class _Get(BaseModel):
-    id: str = Field(description="The row's `id`, as CURRENT or the list tool shows it.")
+    id: str | int = Field(description="The row's `id`, as CURRENT or the list tool shows it.")
 
 
 class _History(BaseModel):
     entity_type: str | None = Field(default=None, description="Only changes of this kind of row, for example `plan`.")
-    entity_id: str | None = Field(default=None, description="Only changes of the row with this id; give entity_type with it.")
+    entity_id: str | int | None = Field(
+        default=None, description="Only changes of the row with this id; give entity_type with it."
+    )
     since: str | None = Field(
         default=None, description="From this day or moment on, ISO 8601: 2026-09-01 or 2026-09-01T09:00:00Z."
     )
@@ -88,7 +91,7 @@ class ReadTools:
     def _get(self, tracked: TrackedTable) -> BaseTool:
         def flow(workspace: str, context: Any, arguments: dict[str, Any]) -> Flow[str]:
             rule = self._reader.sync.rules(context)[tracked.entity_type]
-            row = yield from self._reader.row(tracked, rule, workspace=workspace, entity_id=arguments["id"])
+            row = yield from self._reader.row(tracked, rule, workspace=workspace, entity_id=str(arguments["id"]))
             return quoted(_row(row))
 
         description = (
@@ -119,11 +122,15 @@ class ReadTools:
             # An answer that teaches is worth more to a model than an exception that ends its run.
             answers: dict[str, str] = {}
             errors: dict[str, str] = {}
+            # Ids are texts; a model repeats a number as a number.
+            arguments = {k: str(v) if k in ("after", "entity_id") and v is not None else v for k, v in arguments.items()}
             for workspace in dict.fromkeys(self._workspaces_of(runtime.context)):
                 try:
                     answers[workspace] = yield from snapshot(lambda w=workspace: flow(w, runtime.context, dict(arguments)))  # type: ignore[misc]
                 except (InputError, NotTrackedError) as error:
                     errors[workspace] = quoted({"error": error.message})
+                except sa.exc.DataError:
+                    return quoted({"error": "A value does not fit the type of its field. Look at the field's values first."})
                 except UnavailableError:
                     return quoted({"error": "The data cannot be read just now. Say so, or try once more."})
             # With several workspaces a row is found in one of them; that the others have none is no news.

@@ -50,7 +50,7 @@ def moved(calls: Sequence[ReturnedCall], ending: Ending, run: str) -> tuple[Mapp
         return {}, "the run is paused"
     own = [call for call in calls if _is_own(call, ending, run)]
     if not own:
-        return {}, "the model was not asked, or its answer is not in the run's state"
+        return {}, "the model was not asked through hub.middleware() or hub.prepare(), or its answer is not in the run's state"
     last = own[-1]
     direct = ending.answered_call is not None and ending.answered_call in last.tool_calls
     if not (last.finished and ending.answered) and not direct:

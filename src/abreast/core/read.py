@@ -15,7 +15,7 @@ from abreast.store import log
 from abreast.store import rows as row_store
 from abreast.store.statement import Flow
 from abreast.store.tracked import Readable, TrackedTable
-from abreast.store.values import key_parts
+from abreast.store.values import can_hold, key_parts
 from abreast.types import ChangeEvent, Row
 
 WIDTH = 4000
@@ -57,9 +57,14 @@ class Reader:
         """Rows of one table with their versions. `match` compares fields with values; hidden and redacted ones cannot be
         asked about. Raises InputError for an unknown field."""
         self._check(workspace)
+        if not can_hold(tracked, workspace):
+            return Page((), 0)
         closed = rule.hide | {f.name for f in tracked.fields if f.redacted}
         open_fields = [f.name for f in tracked.fields if f.name not in closed]
-        for name in match or {}:
+        # A model copies what CURRENT shows, and there a labelled field is `name (label)`.
+        shown = {f"{f.name} ({f.label})": f.name for f in tracked.fields if f.label}
+        match = {shown.get(name, name): value for name, value in (match or {}).items()}
+        for name in match:
             if name not in open_fields:
                 raise InputError(f"{tracked.entity_type} has no field {name!r} to match. Its fields: {', '.join(open_fields)}.")
         if after is not None:
@@ -84,6 +89,8 @@ class Reader:
         self._check(workspace)
         check_id(entity_id)
         key_parts(tracked, entity_id)
+        if not can_hold(tracked, workspace):
+            raise UnknownEntityError(f"There is no {tracked.entity_type} {entity_id!r} here.")
         query, _ = row_store.rows_query(
             self.sync.dialect, tracked, rule, workspace=workspace, width=WIDTH, limit=1, entity_ids=[entity_id]
         )

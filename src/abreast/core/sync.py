@@ -17,7 +17,7 @@ from abreast.store import rows as row_store
 from abreast.store.schema import DialectName
 from abreast.store.statement import Flow, InSession
 from abreast.store.tracked import Readable, TrackedTable
-from abreast.store.values import check_workspace
+from abreast.store.values import can_hold, check_workspace
 from abreast.types import Batch, ChangeEvent, Position, Row
 
 
@@ -100,10 +100,11 @@ class Sync:
             look = log.look_statement(self.dialect, self.schema, workspace=wanted.workspace, thread=wanted.thread)
             found = earlier.still((yield look), wanted.start)
         if found is None:
-            answer = yield self._statement(wanted, self.tables, wanted.start)
-            found = Found(*log.read_batch(self.dialect, self.tables, self.fields_of, answer[0], wanted.workspace, wanted.width))
+            held = self.holding(wanted.workspace)
+            answer = yield self._statement(wanted, held, wanted.start)
+            found = Found(*log.read_batch(self.dialect, held, self.fields_of, answer[0], wanted.workspace, wanted.width))
             if not found.place.known:
-                yield from self._must_exist(wanted.workspace)
+                yield from self.must_exist(wanted.workspace)
         batch = self._made(wanted, rules, found)
         return batch, replace(found, to=batch.to)
 
@@ -133,7 +134,7 @@ class Sync:
             to=to,
             events=tuple(told),
             checks=tuple(checks),
-            rows=tuple(chain.from_iterable(shown[tracked.entity_type].rows for tracked in self.tables)),
+            rows=tuple(chain.from_iterable(table.rows for table in shown.values())),
             left_out={kind: table.more for kind, table in shown.items() if table.more},
             passed=len(logged) - len(told),
             remaining=place.head - to.revision,
@@ -150,7 +151,7 @@ class Sync:
         answer = yield self._statement(wanted, (), wanted.start)
         place, logged, _ = log.read_batch(self.dialect, (), self.fields_of, answer[0], wanted.workspace, wanted.width)
         if not place.known:
-            yield from self._must_exist(wanted.workspace)
+            yield from self.must_exist(wanted.workspace)
         gap, lost = self._gap(place, wanted.start)
         told: list[ChangeEvent] = []
         checks: list[int] = []
@@ -183,7 +184,7 @@ class Sync:
             for name, loader in self.loaders.items():
                 loaded[name] = yield self._load(name, loader, wanted)
         else:
-            for tracked in self.tables:
+            for tracked in self.holding(wanted.workspace):
                 got, more = yield from self._rows(wanted, tracked, rules[tracked.entity_type])
                 rows.extend(got)
                 if more:
@@ -234,7 +235,7 @@ class Sync:
     def give_place(self, thread: str, workspaces: Sequence[str]) -> Flow[None]:
         """Puts the conversation at HEAD. Raises UnknownWorkspaceError, and then keeps nothing."""
         for workspace in workspaces:
-            yield from self._must_exist(workspace)
+            yield from self.must_exist(workspace)
             yield cursors.start_statement(self.dialect, self.schema, workspace=workspace, thread=thread)
 
     def readable(
@@ -242,7 +243,7 @@ class Sync:
     ) -> Flow[Callable[[tuple[str, str]], bool]]:
         """Reads the rows that events name into `now`, and answers which entities this person may hear of."""
         accepted: set[tuple[str, str]] = set()
-        for tracked in self.tables:
+        for tracked in self.holding(wanted.workspace):
             kind, rule = tracked.entity_type, rules[tracked.entity_type]
             ids = sorted({event.entity_id for event in events if event.entity_type == kind})
             if not ids:
@@ -290,17 +291,21 @@ class Sync:
         check_id(wanted.thread)
         self.check_workspace(wanted.workspace)
 
+    def holding(self, workspace: str) -> tuple[TrackedTable, ...]:
+        """The tables that could have rows of this workspace: others are not asked, their columns are of another type."""
+        return tuple(tracked for tracked in self.tables if can_hold(tracked, workspace))
+
     def check_workspace(self, workspace: str) -> None:
         """Raises an error for an id that no workspace of these tables can have; asks no database."""
         check_id(workspace)
         if not check_workspace(self.tables, workspace):
-            raise UnknownWorkspaceError(workspace=workspace)
+            raise unknown_workspace(workspace)
 
-    def _must_exist(self, workspace: str) -> Flow[None]:
+    def must_exist(self, workspace: str) -> Flow[None]:
         self.check_workspace(workspace)
-        found = yield row_store.exists_statement(self.dialect, self.schema, self.tables, workspace)
+        found = yield row_store.exists_statement(self.dialect, self.schema, self.holding(workspace), workspace)
         if not found[0][0]:
-            raise UnknownWorkspaceError(workspace=workspace)
+            raise unknown_workspace(workspace)
 
     def _statement(self, wanted: Wanted, tables: tuple[TrackedTable, ...], start: Start) -> Any:
         return log.batch_statement(
@@ -388,15 +393,23 @@ def start_of(start: Start, place: log.Place) -> int:
     return place.cursor if start.mode == "cursor" and place.cursor is not None else place.head
 
 
+def unknown_workspace(workspace: str) -> UnknownWorkspaceError:
+    """The error that names it."""
+    return UnknownWorkspaceError(
+        f"There is no workspace {workspace!r}: no tracked row belongs to it, and no change of one was ever logged.",
+        workspace=workspace,
+    )
+
+
 def check_id(*ids: str) -> None:
     """Raises InputError for an id that no database stores."""
     for one in ids:
         try:
             one.encode()
         except UnicodeEncodeError:
-            raise InputError("A workspace or thread id holds half a surrogate pair; no database stores one.") from None
+            raise InputError("An id holds half a surrogate pair; no database stores one.") from None
         if "\0" in one:
-            raise InputError("A workspace or thread id holds a NUL character; no database stores one.")
+            raise InputError("An id holds a NUL character; no database stores one.")
 
 
 def _telling(text: str) -> Any:

@@ -140,6 +140,8 @@ class Abreast:
             version=version,
             without_workspace=without_workspace,
         )
+        if made.table in self._core.tracked:
+            raise ConfigurationError(f"{made.table.name} is tracked already.")
         if any(t.entity_type == made.entity_type and t.table is not made.table for t in self._core.tracked.values()):
             raise ConfigurationError(f"Two tables are called {made.entity_type!r}; give one of them a name=.")
         self._core.tracked[made.table] = made

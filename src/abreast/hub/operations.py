@@ -25,6 +25,7 @@ from abreast.store import cursors, log, upkeep
 from abreast.store.change import Change
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import TrackedTable, table_of
+from abreast.store.values import canonical_workspace
 from abreast.types import Applied, Attribution, Batch, ChangeEvent, Finding, Lease, Placement, Position, Row, Standing, Telling
 
 if TYPE_CHECKING:
@@ -78,11 +79,17 @@ class Operations:
 
     def workspaces_of(self, context: Any) -> Sequence[str]:
         if self._workspaces is None:
-            return workspaces_of_context(context)
-        if context is None:
+            found: tuple[Any, ...] = tuple(workspaces_of_context(context))
+        elif context is None:
             raise ContextError()
-        found = self._workspaces(context)
-        return (found,) if isinstance(found, str) else tuple(found)
+        else:
+            given = self._workspaces(context)
+            found = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+        return tuple(self.canonical(workspace) for workspace in found)
+
+    def canonical(self, workspace: Any) -> str:
+        """A workspace's id in the form that the log has."""
+        return canonical_workspace(self.sync.tables, workspace)
 
     # Declarations end with the first use: a batch that was read under half of them would be wrong.
 
@@ -111,7 +118,10 @@ class Operations:
         return Wording(
             labels={t.entity_type: {f.name: f.label for f in t.fields if f.label} for t in from_tables},
             redacted={t.entity_type: frozenset(f.name for f in t.fields if f.redacted) for t in from_tables},
-            implied={t.entity_type: frozenset({t.workspace_column} if t.workspace_column else ()) for t in from_tables},
+            implied={
+                t.entity_type: frozenset({t.workspace_column} - {f.name for f in t.key} if t.workspace_column else ())
+                for t in from_tables
+            },
             tools=self.tool_names,
         )
 
@@ -155,7 +165,9 @@ class Operations:
     def batch(self, workspace: str, thread: str, after: int | None, limit: int | None, context: Any) -> Operation[Batch]:
         yield from self.verify()
         start = Start("cursor") if after is None else Start("at", Position(after))
-        wanted = Wanted(workspace, thread, start, context, limit or self.options.limit, max(self.options.budget.value, 1))
+        wanted = Wanted(
+            self.canonical(workspace), thread, start, context, limit or self.options.limit, max(self.options.budget.value, 1)
+        )
         return (yield from self.teller.batch(wanted, self.sync.rules(context)))
 
     def page(
@@ -165,28 +177,43 @@ class Operations:
         rule = self.sync.rules(context)[tracked.entity_type]
         return (
             yield from snapshot(
-                lambda: self.reader.page(tracked, rule, workspace=workspace, match=match, after=after, limit=limit)
+                lambda: self.reader.page(
+                    tracked, rule, workspace=self.canonical(workspace), match=match, after=after, limit=limit
+                )
             )
         )
 
     def row(self, model: Any, entity_id: str, workspace: str, context: Any) -> Operation[Row]:
         tracked = self.of(model)
         rule = self.sync.rules(context)[tracked.entity_type]
-        return (yield from snapshot(lambda: self.reader.row(tracked, rule, workspace=workspace, entity_id=entity_id)))
+        return (
+            yield from snapshot(lambda: self.reader.row(tracked, rule, workspace=self.canonical(workspace), entity_id=entity_id))
+        )
 
     def history(self, workspace: str, context: Any, narrowed: Mapping[str, Any]) -> Operation[list[ChangeEvent]]:
         rules = self.sync.rules(context)
-        return (yield from snapshot(lambda: self.reader.history(rules, workspace=workspace, context=context, **narrowed)))
+        return (
+            yield from snapshot(
+                lambda: self.reader.history(rules, workspace=self.canonical(workspace), context=context, **narrowed)
+            )
+        )
 
     def standings(self, workspace: str) -> Operation[list[Standing]]:
+        workspace = self.canonical(workspace)
+
         def flow() -> Flow[list[Standing]]:
             rows = yield cursors.standings_statement(self.access.dialect, self.schema, workspace=workspace)
+            if not rows:
+                yield from self.sync.must_exist(workspace)
             return cursors.read_standings(rows, workspace)
 
         return (yield from read(flow))
 
     def prune(self, workspace: str, horizon: int) -> Operation[None]:
+        workspace = self.canonical(workspace)
+
         def flow() -> Flow[None]:
+            yield from self.sync.must_exist(workspace)
             for statement in upkeep.prune_statements(self.access.dialect, self.schema, workspace=workspace, horizon=horizon):
                 yield statement
 

@@ -118,6 +118,7 @@ def _table_function(writer: TableWriter, schema: str, default_schema: str | None
             f"_new.{quote(column)} := _change -> 'values' ->> {literal(column)};" for column in writer.json_columns
         ),
         key=key("_new"),
+        given_key=key("_given"),
         key_columns=", ".join(f"{name}.{quote(f.name)}" for f in tracked.key),
         key_text=literal(key("($1)")),
         home=at_home,

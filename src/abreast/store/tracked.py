@@ -151,6 +151,11 @@ def resolve(
 
     if not table.primary_key.columns:
         raise ConfigurationError(f"{table.name} has no primary key; a change could not say which row it is about.")
+    for option, given in (("record", record), ("redact", redact)):
+        if isinstance(given, str) and given != "all":
+            raise ConfigurationError(
+                f"{option} takes a set of field names{' or all' if option == 'record' else ''}: {{{given!r}}}."
+            )
     redacted = {column(item) for item in redact}
     recorded = {c.name for c in table.columns} if record == "all" else {column(item) for item in record}
     said = {column(key): text for key, text in (labels or {}).items()}
@@ -188,6 +193,12 @@ def resolve(
             raise ConfigurationError(
                 f"via{columns!r}: {parent_table.name} has {len(parent.key)} key column(s), {len(columns)} given."
             )
+        for own, key in zip((by_name[given] for given in columns), parent.key, strict=True):
+            if own.kind != key.kind:
+                raise ConfigurationError(
+                    f"{table.name}.{own.name} holds {own.kind} values, but the key {parent_table.name}.{key.name} is {key.kind}: "
+                    f"via(...) takes the foreign key."
+                )
         hop = Hop(columns, parent)
     else:
         workspace_column = column(workspace)

@@ -9,9 +9,10 @@ their text.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal, InvalidOperation
 from itertools import chain, repeat
@@ -335,23 +336,55 @@ def _is_workspace(dialect: DialectName, tracked: TrackedTable, column: str) -> s
     return f"{key_sql(dialect, tracked, field, column) if as_text else column} = cast(:workspace as text)"
 
 
+def _home_kind(tracked: TrackedTable) -> Kind | None:
+    """The family of the column that holds the workspace; None where it is a constant."""
+    home = tracked
+    while home.hop is not None:
+        home = home.hop.parent
+    return None if home.workspace_column is None else home.field(home.workspace_column).kind
+
+
+def can_hold(tracked: TrackedTable, workspace: str) -> bool:
+    """Whether rows of the table could belong to this workspace: an integer column has no workspace `abc`."""
+    home = tracked
+    while home.hop is not None:
+        home = home.hop.parent
+    if home.workspace_constant is not None:
+        return workspace == home.workspace_constant
+    form = _FORMS.get(home.field(home.workspace_column or "").kind)
+    try:
+        return form is None or form(workspace) == workspace
+    except ValueError:
+        return False
+
+
+def canonical_workspace(tables: Sequence[TrackedTable], workspace: Any) -> str:
+    """A workspace's id in the one form that the log has: `UUID(...)` and `42`, and other spellings of them, as their
+    column's text. What no table could hold comes back as it is."""
+    text = str(workspace)
+    if any(can_hold(tracked, text) for tracked in tables):
+        return text
+    kinds = {_home_kind(tracked) for tracked in tables}
+    for kind, form in _FORMS.items():
+        if kind in kinds:
+            with contextlib.suppress(ValueError):
+                return form(text)
+    return text
+
+
+def _integer_form(text: str) -> str:
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(text)
+    return str(number)
+
+
+_FORMS: dict[Kind | None, Callable[[str], str]] = {"integer": _integer_form, "uuid": lambda text: str(UUID(text))}
+
+
 def check_workspace(tables: Sequence[TrackedTable], workspace: str) -> bool:
-    """Whether a workspace id could belong to these tables: an integer column has no workspace `abc`."""
-    for tracked in tables:
-        home = tracked
-        while home.hop is not None:
-            home = home.hop.parent
-        if home.workspace_column is None:
-            continue
-        kind = home.field(home.workspace_column).kind
-        try:
-            if kind == "integer" and not -(2**63) <= int(workspace) < 2**63:
-                return False
-            if kind == "uuid":
-                UUID(workspace)
-        except ValueError:
-            return False
-    return True
+    """Whether any of these tables could have rows of this workspace."""
+    return not tables or any(can_hold(tracked, workspace) for tracked in tables)
 
 
 def key_condition(tracked: TrackedTable, entity_ids: Sequence[str], entity_id: str) -> sa.ColumnElement[bool]:
@@ -401,8 +434,12 @@ def comparable(tracked: TrackedTable, name: str, value: Any) -> Any:
     try:
         found = read(str(value))
     except (ValueError, TypeError, ArithmeticError, KeyError):
-        raise InputError(f"{value!r} is not a value of {tracked.entity_type}.{name}, which is a {field.kind}.") from None
-    if (isinstance(found, str) and "\0" in found) or (isinstance(found, int) and not -(2**63) <= found < 2**63):
+        raise InputError(f"{value!r} is not a value of {tracked.entity_type}.{name}, which holds {field.kind} values.") from None
+    declared = next(column.type for column in tracked.table.columns if column.name == name)
+    if isinstance(declared, sa.Enum) and declared.enums and str(value) not in declared.enums:
+        raise InputError(f"{value!r} is not a value of {tracked.entity_type}.{name}. Its values: {', '.join(declared.enums)}.")
+    bits = 15 if isinstance(declared, sa.SmallInteger) else 63 if isinstance(declared, sa.BigInteger) else 31
+    if (isinstance(found, str) and "\0" in found) or (isinstance(found, int) and not -(2**bits) <= found < 2**bits):
         raise InputError(f"No row of {tracked.entity_type} can have this value of {name}.")
     return found
 

@@ -16,7 +16,7 @@ declare
     _home boolean;
 begin
     if _stage = 'lock_all' then
-        perform from {{table}} join jsonb_populate_recordset(null::{{table}}, _change -> 'rows') _new on {{key}}
+        perform from {{table}} join jsonb_populate_recordset(null::{{table}}, _change -> 'rows') _given on {{given_key}}
         where {{home}} order by {{key_columns}} for no key update of {{source}};
         return;
     end if;
