@@ -114,7 +114,7 @@ def test_g16_hidden_fields_are_nowhere_not_even_by_name(database, hubs, door):
     [
         (lambda: Plan.id.like("p%"), True),
         (lambda: Plan.title != "x", False),
-        (lambda: Plan.title.is_(None), True),
+        (lambda: Plan.title.is_(None), False),
         (lambda: sa.or_(Plan.id == "p2", Plan.title == "x"), True),
         (lambda: sa.and_(Plan.id == "p2", Plan.workspace_id == "w1"), False),
         (lambda: Plan.id.in_(["p1"]), False),

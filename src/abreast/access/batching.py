@@ -39,7 +39,10 @@ class Job:
     locks: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
 
-Settled = Outcome | BaseException
+Settled = Outcome | BaseException | None
+"""What came of a job that went with others. None: it is to be done alone, by whoever waits for it. One that waits for a
+locked row then holds up nobody else."""
+
 TicketT = TypeVar("TicketT", bound="asyncio.Future[Any] | _Ticket")
 
 
@@ -86,10 +89,12 @@ def settle(group: Sequence[tuple[Job, Any]], outcomes: Sequence[Settled]) -> Non
 
 
 class AsyncLines:
-    """The asynchronous door, for one event loop. `run` does jobs of one workspace and answers each."""
+    """The asynchronous door, for one event loop. `alone` does one job, `together` several of one workspace."""
 
-    def __init__(self, run: Callable[[list[Job]], Awaitable[list[Settled]]]) -> None:
-        self._run = run
+    def __init__(
+        self, alone: Callable[[Job], Awaitable[Outcome]], together: Callable[[list[Job]], Awaitable[list[Settled]]]
+    ) -> None:
+        self._alone, self._run = alone, together
         self._lines: dict[str, Line[asyncio.Future[Any]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -100,18 +105,15 @@ class AsyncLines:
         if line.turn is not None:
             ticket: asyncio.Future[Any] = loop.create_future()
             line.waiting.append((job, ticket))
-            outcome: Outcome = await ticket
-            return outcome
+            outcome: Outcome | None = await ticket
+            return outcome if outcome is not None else await self._alone(job)
         turn = line.turn = object()
         timer = loop.call_later(PATIENCE, self._pass_on, job.workspace, line, turn)
         try:
-            (settled,) = await self._run([job])
+            return await self._alone(job)
         finally:
             timer.cancel()
             self._pass_on(job.workspace, line, turn)
-        if isinstance(settled, BaseException):
-            raise settled
-        return settled
 
     def _pass_on(self, workspace: str, line: Line[asyncio.Future[Any]], turn: object) -> None:
         """The turn of the next group, if `turn` is still the one that counts."""
@@ -145,8 +147,8 @@ class AsyncLines:
 class ThreadLines:
     """The synchronous door: the thread whose turn it is does the jobs of those that wait, then passes the turn on."""
 
-    def __init__(self, run: Callable[[list[Job]], list[Settled]]) -> None:
-        self._run = run
+    def __init__(self, alone: Callable[[Job], Outcome], together: Callable[[list[Job]], list[Settled]]) -> None:
+        self._alone, self._run = alone, together
         self._lock = threading.Lock()
         self._lines: dict[str, Line[_Ticket]] = {}
 
@@ -158,16 +160,17 @@ class ThreadLines:
             line.waiting.append((job, ticket))
             if line.turn is None:
                 self._give_turn(line, ticket)
-        while ticket.settled is None:
+        while not ticket.settled:
             if ticket.group is not None:
                 self._lead(job.workspace, line, ticket)
             elif not ticket.event.wait(PATIENCE):
                 with self._lock:  # who is ahead seems to be stuck
                     if any(waiting is ticket for _, waiting in line.waiting):
                         self._give_turn(line, ticket)
-        if isinstance(ticket.settled, BaseException):
-            raise ticket.settled
-        return ticket.settled
+        (outcome,) = ticket.settled
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome if outcome is not None else self._alone(job)
 
     def _give_turn(self, line: Line[_Ticket], ticket: _Ticket) -> None:
         ticket.group = line.take()
@@ -199,7 +202,7 @@ class _Ticket:
 
     def __init__(self) -> None:
         self.event = threading.Event()
-        self.settled: Settled | None = None
+        self.settled: tuple[Settled] | None = None
         self.group: list[tuple[Job, Any]] | None = None
 
     def cancelled(self) -> bool:
@@ -208,10 +211,10 @@ class _Ticket:
     def done(self) -> bool:
         return self.settled is not None
 
-    def set_result(self, outcome: Outcome) -> None:
-        self.settled = outcome
+    def set_result(self, outcome: Outcome | None) -> None:
+        self.settled = (outcome,)
         self.event.set()
 
     def set_exception(self, error: BaseException) -> None:
-        self.settled = error
+        self.settled = (error,)
         self.event.set()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+import weakref
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -55,7 +57,21 @@ class PostgresAccess(Access):
         self._size, self._timeout = size, timeout
         self._writes = ThreadWrites(self._engine)
         self._awrites: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncWrites] = WeakKeyDictionary()
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = WeakKeyDictionary()
+        self._pools: dict[asyncio.AbstractEventLoop, AsyncConnectionPool[Any]] = {}
+        if hasattr(os, "register_at_fork"):
+            known = weakref.ref(self)
+
+            def in_child() -> None:
+                if (found := known()) is not None:
+                    found._start_anew()
+
+            os.register_at_fork(after_in_child=in_child)
+
+    def _start_anew(self) -> None:
+        """In a forked child: the connections are the parent's, and are left to it."""
+        self._pools = {}
+        self._awrites = WeakKeyDictionary()
+        self._engine.dispose(close=False)
 
     # -- the synchronous door ------------------------------------------------------------------------------------
 
@@ -163,6 +179,8 @@ class PostgresAccess(Access):
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
+            for gone in [known for known in self._pools if known.is_closed()]:
+                _abandon(self._pools.pop(gone))
             # Not the URL as text: libpq does not read a space as SQLAlchemy writes it there.
             _, arguments = self._engine.dialect.create_connect_args(self._url)
             pool = AsyncConnectionPool(
@@ -222,6 +240,12 @@ async def _adrive(flow: Flow[T], connection: psycopg.AsyncConnection[Any]) -> T:
 def _has_rows(cursor: psycopg.AsyncCursor[Any]) -> bool:
     """Whether the statement returns rows at all. `cursor.description` would describe every column to say so."""
     return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
+def _abandon(pool: AsyncConnectionPool[Any]) -> None:
+    """Closes the connections of a pool whose event loop is gone and can close nothing any more."""
+    for connection in list(getattr(pool, "_pool", ())):
+        connection.pgconn.finish()
 
 
 def _raise_unless_transient(error: BaseException, *, last: bool) -> None:

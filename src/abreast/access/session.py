@@ -43,6 +43,7 @@ class Attribute:
         self._outer, self._target = outer, inner
         self._attribution, self._dialect = attribution, dialect
         self._said = False
+        self._connection: sa.Connection | None = None
         """Whether a connection's transaction has been told already."""
         self._listeners: list[tuple[str, Any]] = (
             [
@@ -133,13 +134,16 @@ class Attribute:
     # -- a session's transactions --------------------------------------------------------------------------------
 
     def _after_begin(self, session: Session, transaction: Any, connection: sa.Connection) -> None:
+        self._connection = connection
         if self._counts:
             _run(connection, set_statement(self._dialect, self._attribution))
 
     def _after_soft_rollback(self, session: Session, transaction: Any) -> None:
         # A savepoint that is rolled back takes back what was said behind it.
-        if self._counts and transaction.nested and session.is_active and session.in_transaction():
-            self._apply(self._attribution)
+        # Said to the connection itself: the session is still closing the savepoint and would refuse.
+        connection = self._connection
+        if self._counts and transaction.nested and connection is not None and connection.in_transaction():
+            _run(connection, set_statement(self._dialect, self._attribution))
 
     def _before_commit(self, session: Session) -> None:
         # SQLite keeps the attribution in a row: committed, it would speak for whoever writes next.
@@ -163,6 +167,7 @@ class Attribute:
 
     def _apply(self, attribution: Attribution | None) -> None:
         connection = self._target.connection() if isinstance(self._target, Session) else self._target
+        self._connection = connection
         self._said = True  # first: what is executed now is executed for this
         _run(connection, set_statement(self._dialect, attribution) if attribution else clear_statement(self._dialect))
 

@@ -7,6 +7,7 @@ import os
 import queue
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -33,17 +34,33 @@ _GROUP = 64
 """Jobs in one commit. More adds latency to the first without saving much of a disk flush (measured: PROTOTYPES E)."""
 
 
+def _after_fork(access: SQLiteAccess) -> None:
+    if hasattr(os, "register_at_fork"):
+        known = weakref.ref(access)
+
+        def in_child() -> None:
+            if (found := known()) is not None:
+                found._start_anew()
+
+        os.register_at_fork(after_in_child=in_child)
+
+
 class SQLiteAccess(Access):
     """One SQLite file. Threads start with the first use; another process may use the file at the same time."""
 
     dialect: DialectName = "sqlite"
 
     def __init__(self, url: URL, *, readers: int = 4, timeout: float = 10.0) -> None:
-        self._url, self._timeout = url, float(str(url.query.get("timeout", timeout)))
+        self._url, self._timeout, self._size = url, float(str(url.query.get("timeout", timeout))), readers
+        self._start_anew()
+        _after_fork(self)
+
+    def _start_anew(self) -> None:
+        """Nothing is open and no thread runs: a new access, or a forked child, where threads and files are the parent's."""
         self._file: tuple[int, int] | None = None
         self._local = threading.local()
         self._opened: list[tuple[sqlite3.Connection, sa.Engine]] = []
-        self._readers = ThreadPoolExecutor(readers, thread_name_prefix="abreast-read")
+        self._readers = ThreadPoolExecutor(self._size, thread_name_prefix="abreast-read")
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._starting = threading.Lock()

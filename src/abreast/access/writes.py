@@ -85,9 +85,9 @@ def _outcomes(text: str) -> list[Outcome]:
     return [read_outcome(raw) for raw in load(text)]
 
 
-def _told_apart(outcomes: Sequence[Outcome]) -> list[Settled | None]:
+def _told_apart(outcomes: Sequence[Outcome]) -> list[Settled]:
     """The answers of a group; None where a job must be done again alone to say what is wrong with it."""
-    told: list[Settled | None] = []
+    told: list[Settled] = []
     for outcome in outcomes:
         if outcome.kind == "failed":
             state, message = outcome.body
@@ -97,7 +97,7 @@ def _told_apart(outcomes: Sequence[Outcome]) -> list[Settled | None]:
     return told
 
 
-def _after_group(jobs: Sequence[Job], error: BaseException) -> list[Settled | None]:
+def _after_group(jobs: Sequence[Job], error: BaseException) -> list[Settled]:
     """The answers where a group failed as a whole. Alone, each finds out what its own part in it was; but what may have
     been written is done again only under a mutation id."""
     unknown = isinstance(error, UnavailableError) and not error.fields.get("retry", True)
@@ -109,27 +109,21 @@ class ThreadWrites:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.submit = ThreadLines(self._group).submit
+        self.submit = ThreadLines(self._alone, self._group).submit
+
+    def _alone(self, job: Job) -> Outcome:
+        return self._call([job], careful=False)[0]
 
     def _group(self, jobs: list[Job]) -> list[Settled]:
-        if len(jobs) == 1:
-            return [self._alone(jobs[0])]
         try:
             try:
                 outcomes = self._call(jobs, careful=False)
             except (InputError, psycopg.Error) as error:
                 _raise_if_held_up(error)
                 outcomes = self._call(jobs, careful=True)
-            told = _told_apart(outcomes)
+            return _told_apart(outcomes)
         except (AbreastError, psycopg.Error) as error:
-            told = _after_group(jobs, error)
-        return [self._alone(job) if one is None else one for job, one in zip(jobs, told, strict=True)]
-
-    def _alone(self, job: Job) -> Settled:
-        try:
-            return self._call([job], careful=False)[0]
-        except Exception as error:
-            return error
+            return _after_group(jobs, error)
 
     def _call(self, jobs: list[Job], *, careful: bool) -> list[Outcome]:
         wanted = _statement(jobs, careful)
@@ -152,7 +146,7 @@ class AsyncWrites:
 
     def __init__(self, pool: Callable[[], Awaitable[AsyncConnectionPool[Any]]]) -> None:
         self._pool = pool
-        self.submit = AsyncLines(self._group).submit
+        self.submit = AsyncLines(self._alone, self._group).submit
         # Kept from one write to the next: its plans are made, and handing a connection in and out of a pool costs as much
         # as a quarter of the write (measured).
         self._spare: psycopg.AsyncConnection[Any] | None = None
@@ -163,27 +157,19 @@ class AsyncWrites:
         if spare is not None:
             await (await self._pool()).putconn(spare)
 
+    async def _alone(self, job: Job) -> Outcome:
+        return (await self._call([job], careful=False))[0]
+
     async def _group(self, jobs: list[Job]) -> list[Settled]:
-        if len(jobs) == 1:
-            return [await self._alone(jobs[0])]
         try:
             try:
                 outcomes = await self._call(jobs, careful=False)
             except (InputError, psycopg.Error) as error:
                 _raise_if_held_up(error)
                 outcomes = await self._call(jobs, careful=True)
-            told = _told_apart(outcomes)
+            return _told_apart(outcomes)
         except (AbreastError, psycopg.Error) as error:
-            told = _after_group(jobs, error)
-        again = [job for job, one in zip(jobs, told, strict=True) if one is None]
-        alone = iter(await asyncio.gather(*(self._alone(job) for job in again)))
-        return [next(alone) if one is None else one for one in told]
-
-    async def _alone(self, job: Job) -> Settled:
-        try:
-            return (await self._call([job], careful=False))[0]
-        except Exception as error:
-            return error
+            return _after_group(jobs, error)
 
     async def _call(self, jobs: list[Job], *, careful: bool) -> list[Outcome]:
         wanted = _statement(jobs, careful)

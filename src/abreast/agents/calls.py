@@ -41,13 +41,15 @@ def model_call(
     history = state.get("messages") or messages
     # A graph inside the run has messages of its own: the run's input is not among them.
     before = reading.split(history, scope.input_ids if scope and not is_nested(config) else None)
+    said = reading.without_unanswered(history[:before])
     turn = Turn(
         run=scope.run if scope else reading.turn_key(history),
         settled_by_runner=scope is not None,
         remembers=has_checkpointer(config),
         earlier=before > 0,
-        finished=reading.ends_answered(history[:before]),
-        tool_result=reading.answered_call(history[:before]) is not None,
+        finished=reading.ends_answered(said),
+        tool_result=reading.answered_call(said) is not None,
+        traces=bool(said),
     )
     workspaces = tuple(dict.fromkeys(workspaces_of(context)))
     if not workspaces:

@@ -65,6 +65,13 @@ def _is_input(message: BaseMessage) -> bool:
     return not isinstance(message, AIMessage | ToolMessage)
 
 
+def without_unanswered(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+    """The messages up to the last one that an agent or a tool wrote: what a failed run left unanswered says nothing of
+    the run before it. Empty where no such message is left, because the history was summarised or trimmed."""
+    last = next((i for i in range(len(messages) - 1, -1, -1) if isinstance(messages[i], AIMessage | ToolMessage)), -1)
+    return messages[: last + 1]
+
+
 def ends_answered(messages: Sequence[BaseMessage]) -> bool:
     """Whether these messages end in an answer of the model."""
     return bool(messages) and isinstance(messages[-1], AIMessage) and is_answer(messages[-1])

@@ -27,6 +27,7 @@ class Turn:
     `run` names it; `settled_by_runner` tells whether somebody decides about its success afterwards. `remembers`:
     its graph has a checkpointer. `earlier`: there are messages before this run's input. `finished`: those end in an
     answer of the model; `tool_result`: they end in what a tool returned, which may be the answer.
+    `traces`: anything of an agent or a tool is left among them; a summary may have taken its place.
     """
 
     run: str
@@ -35,6 +36,7 @@ class Turn:
     earlier: bool
     finished: bool
     tool_result: bool = False
+    traces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,21 @@ def merge(old: Mark | None, new: Mark | None) -> dict[str, list[Any]]:
     return {**(old or {}), **(new or {})}
 
 
+def closed(mark: Mark | None, turn: Turn, now: Mark) -> dict[str, list[Any]]:
+    """Entries of workspaces that this run does not follow, as they must stay: their run can be judged only now, while its
+    own end is the end of the history. Later the answer of another run would be taken for its."""
+    found = {}
+    for workspace in (mark or {}).keys() - now.keys():
+        told = _parsed((mark or {})[workspace], workspace)
+        if told[0] == turn.run or told[1] == told[2]:
+            continue
+        place = start(mark, workspace, turn)
+        if place.expected is not None:
+            at = place.expected
+            found[workspace] = [told[0], at.revision, at.revision, at.check, at.check, told[5]]
+    return found
+
+
 def start(mark: Mark | None, workspace: str, turn: Turn) -> Start:
     """Where the next batch of a conversation starts. The rules are those of G9 and G10.
 
@@ -79,9 +96,11 @@ def start(mark: Mark | None, workspace: str, turn: Turn) -> Start:
         if run == turn.run:
             return again
         if turn.remembers:
-            if not turn.finished and not (turn.tool_result and flags & BY_TOOL):
+            if turn.traces and not turn.finished and not (turn.tool_result and flags & BY_TOOL):
                 return replace(again, mode="lower")
-            # Without a runner nobody moved the cursor; the finished answer in the history is the proof that counts.
+            # Without a runner nobody moved the cursor; the finished answer in the history is the proof that counts. Where
+            # no trace of any answer is left (a summary took its place), going on is right: to begin at `from` again, at
+            # every run, would tell the same changes for ever and never the next.
             return Start("lower", ended, ended) if flags & SETTLED else Start("at", ended, ended, confirm=ended)
     if not turn.remembers:
         return Start("cursor", outdated=turn.earlier, remembers=False)

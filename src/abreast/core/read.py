@@ -142,7 +142,7 @@ class Reader:
             for event in events:
                 seen = visible_event(event, rules.get(event.entity_type))
                 if seen is not None and readable((event.entity_type, event.entity_id)):
-                    found.append(seen)
+                    found.append(self.sync.spoken(seen, rules))
             if len(events) < limit:
                 break
             before = events[-1].revision

@@ -166,7 +166,7 @@ class Sync:
                     break
                 event = visible_event(item.event, rules.get(item.event.entity_type))
                 if event is not None and readable((event.entity_type, event.entity_id)):
-                    told.append(event)
+                    told.append(self.spoken(event, rules))
                     checks.append(item.check)
                 else:
                     passed += 1
@@ -290,6 +290,15 @@ class Sync:
     def _check(self, wanted: Wanted) -> None:
         check_id(wanted.thread)
         self.check_workspace(wanted.workspace)
+
+    def spoken(self, event: ChangeEvent, rules: Mapping[str, Readable]) -> ChangeEvent:
+        """The event as this person may hear it. Under a rule that looks at the row, its values of another time are not
+        told: the rule speaks of the row as it is now."""
+        rule = rules.get(event.entity_type)
+        tracked = next((t for t in self.tables if t.entity_type == event.entity_type), None)
+        if rule is None or tracked is None or not event.values or not row_store.looks_at_row(tracked, rule):
+            return event
+        return replace(event, values={})
 
     def holding(self, workspace: str) -> tuple[TrackedTable, ...]:
         """The tables that could have rows of this workspace: others are not asked, their columns are of another type."""

@@ -65,7 +65,8 @@ class Prepared:
     def mark(self, *, by_tool: bool = False) -> dict[str, list[Any]]:
         """`by_tool`: what the call asked a tool for is the answer, if the history ends in it."""
         settled = self.call.turn.settled_by_runner
-        return {w: marks.entry(told, settled_by_runner=settled, by_tool=by_tool) for w, told in self.told.items()}
+        entries = {w: marks.entry(told, settled_by_runner=settled, by_tool=by_tool) for w, told in self.told.items()}
+        return {**marks.closed(self.call.mark, self.call.turn, entries), **entries} if entries else {}
 
 
 class Recent(Generic[T]):
@@ -127,7 +128,9 @@ class Teller:
 
     def _batches(self, call: ModelCall) -> Operation[tuple[tuple[Batch, ...], dict[str, Position]]]:
         pinned = (call.thread, call.turn.run, call.workspaces)
-        found = self._pinned.get(pinned) if self._options.refresh == "run" else None
+        # Without a runner a run has no name of its own: a new one from an older checkpoint could be taken for it.
+        pins = self._options.refresh == "run" and call.turn.settled_by_runner
+        found = self._pinned.get(pinned) if pins else None
         if found is not None and (found[0] is call.context or found[0] == call.context):  # rights may differ otherwise
             return found[1], {}
         yield from self._verify()
@@ -141,7 +144,7 @@ class Teller:
             batches.append(batch)
             if start.confirm is not None and not batch.gap:
                 confirm[workspace] = start.confirm
-        if self._options.refresh == "run":
+        if pins:
             self._pinned.put(pinned, (call.context, tuple(batches)))
         return tuple(batches), confirm
 

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.sql import visitors
+from sqlalchemy.sql import elements, operators, visitors
 
 from abreast.errors import InputError
 from abreast.store.schema import DialectName, own, quote
@@ -126,6 +126,40 @@ def existing_query(dialect: DialectName, tracked: TrackedTable, entity_ids: Sequ
     return Query(picked.where(key_condition(tracked, entity_ids, entity_id)))
 
 
+def _of_key_alone(tracked: TrackedTable, condition: Any) -> Any:
+    """The condition with every test that looks at more than the key made unknown; `and`, `or` and `not` stay.
+
+    A NULL in the column's place would not do: `deleted_at is null` would say yes to a row that nobody may know of.
+    """
+    if isinstance(condition, elements.BooleanClauseList):
+        parts = [_of_key_alone(tracked, part) for part in condition.clauses]
+        return sa.and_(*parts) if condition.operator is operators.and_ else sa.or_(*parts)
+    if isinstance(condition, elements.Grouping):
+        return _of_key_alone(tracked, condition.element)
+    if isinstance(condition, elements.UnaryExpression) and condition.operator is operators.inv:
+        return sa.not_(_of_key_alone(tracked, condition.element))
+    return sa.cast(sa.null(), sa.Boolean) if _mentions_row(tracked, condition) else condition
+
+
+def looks_at_row(tracked: TrackedTable, rule: Readable) -> bool:
+    """Whether a rule depends on more of a row than its key. Such a rule cannot speak of the values that a row had at
+    another time: it might have been somebody else's then."""
+    return rule.where is not None and _mentions_row(tracked, rule.where)
+
+
+def _mentions_row(tracked: TrackedTable, condition: Any) -> bool:
+    names = {column.name for column in tracked.table.primary_key.columns}
+    for part in visitors.iterate(condition):
+        table = getattr(part, "table", None)
+        while isinstance(table, sa.Alias):
+            if table.element is tracked.table:
+                return True  # the table under another name: it looks at rows, whichever columns it names
+            table = table.element
+        if table is tracked.table and getattr(part, "name", None) not in names:
+            return True
+    return False
+
+
 def bare_query(dialect: DialectName, tracked: TrackedTable, rule: Readable, entity_ids: Sequence[str]) -> Query | None:
     """Which of these ids the rule accepts when nothing but the id is known: every other column is NULL.
 
@@ -135,6 +169,7 @@ def bare_query(dialect: DialectName, tracked: TrackedTable, rule: Readable, enti
     keys = [typed for one in entity_ids if (typed := typed_key(tracked, one)) is not None]
     if rule.where is None or not keys:
         return None
+    where = _of_key_alone(tracked, rule.where)
     primary = {column.name: position for position, column in enumerate(tracked.table.primary_key.columns)}
     rows = [
         sa.select(
@@ -154,7 +189,7 @@ def bare_query(dialect: DialectName, tracked: TrackedTable, rule: Readable, enti
             return bare.c[element.name]
         return None
 
-    condition = visitors.replacement_traverse(rule.where, {}, stand_in)
+    condition = visitors.replacement_traverse(where, {}, stand_in)
     entity_id = entity_id_sql(dialect, tracked, quote(tracked.table.name))
     return Query(sa.select(sa.literal_column(entity_id, sa.Text)).select_from(bare).where(condition))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, time
@@ -439,6 +440,12 @@ def comparable(tracked: TrackedTable, name: str, value: Any) -> Any:
     if isinstance(declared, sa.Enum) and declared.enums and str(value) not in declared.enums:
         raise InputError(f"{value!r} is not a value of {tracked.entity_type}.{name}. Its values: {', '.join(declared.enums)}.")
     bits = 15 if isinstance(declared, sa.SmallInteger) else 63 if isinstance(declared, sa.BigInteger) else 31
+    if isinstance(found, Decimal | float) and not math.isfinite(found):
+        raise InputError(f"{value!r} is not a value of {tracked.entity_type}.{name}.")
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"A value of {name} holds half a surrogate pair; no database stores one.") from None
     if (isinstance(found, str) and "\0" in found) or (isinstance(found, int) and not -(2**bits) <= found < 2**bits):
         raise InputError(f"No row of {tracked.entity_type} can have this value of {name}.")
     return found
