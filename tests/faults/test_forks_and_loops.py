@@ -52,9 +52,14 @@ def test_g5_an_error_in_a_savepoint_of_the_application_stays_its_own(database, h
     hub, engine = planner(database, hubs)
     with Session(engine) as session, hub.attribute(session, actor=user("u_2")):
         session.execute(sa.text("update plan set title = 'before'"))
-        with pytest.raises(ValueError, match="the application's own"), session.begin_nested():
-            session.execute(sa.text("update plan set title = 'inside'"))
-            raise ValueError("the application's own")
+
+        def insert_or_ignore() -> None:
+            with session.begin_nested():
+                session.execute(sa.text("update plan set title = 'inside'"))
+                raise ValueError("the application's own")
+
+        with pytest.raises(ValueError, match="the application's own"):
+            insert_or_ignore()
         session.execute(sa.text("update plan set title = 'after'"))
         session.commit()
     events = hub.blocking.history("w1", entity_type="plan", limit=2)
