@@ -186,10 +186,8 @@ def test_a_subgraph_is_told_as_its_parent_is(database, hubs, door):
     assert talk.revisions() == []
 
 
-def test_a_prepared_call_keeps_the_given_messages_untouched(sqlite, hubs, loop):
-    from conftest import Door
-
-    talk = Talk(sqlite, hubs, Door("sync", loop))
+def test_a_prepared_call_keeps_the_given_messages_untouched(sqlite, hubs, door):
+    talk = Talk(sqlite, hubs, door)
     seen: list[PreparedCall] = []
 
     def node(state: SyncState, config: RunnableConfig) -> dict[str, Any]:

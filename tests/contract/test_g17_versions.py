@@ -363,3 +363,22 @@ def test_g17_values_of_every_kind_are_taken_as_the_orm_takes_them(database, hubs
     with Session(engine) as session:
         plan = session.get(Plan, "p1")
         assert (plan.budget, plan.move_in_date) == (Decimal("99.50"), None)
+
+
+def test_g17_a_locked_row_holds_up_no_thread_that_does_not_need_it(postgres, hubs):
+    hub, engine = planner(postgres, hubs)
+    hub.blocking.apply("w1", update(Item, 2, title="first"), actor=WHO)
+
+    def write(index):
+        item = 1 if index % 6 == 5 else 2
+        return hub.blocking.apply("w1", update(Item, item, title=f"t{index}"), actor=WHO).rows[0].entity_id
+
+    with ThreadPoolExecutor(12) as threads, engine.connect() as connection:
+        connection.execute(sa.update(Item).where(Item.id == 1).values(title="a person is typing"))
+        written = [threads.submit(write, index) for index in range(12)]
+        free = [one for index, one in enumerate(written) if index % 6 != 5]
+        assert [one.result(timeout=30) for one in free] == ["2"] * 10
+        assert not any(one.done() for one in written if one not in free)
+        connection.commit()
+        assert {one.result(timeout=30) for one in written} == {"1", "2"}
+    assert hub.blocking.check() == []

@@ -133,7 +133,10 @@ class AsyncLines:
         group = line.take()
         timer = asyncio.get_running_loop().call_later(PATIENCE, self._pass_on, workspace, line, turn)
         try:
-            settle(group, await self._run([job for job, _ in group]) if group else [])
+            jobs = [job for job, _ in group]
+            settle(group, await self._run(jobs) if len(jobs) > 1 else [await self._alone(job) for job in jobs])
+        except Exception as error:
+            settle(group, [error] * len(group))
         except BaseException as error:
             settle(group, [error] * len(group))
             raise
@@ -181,12 +184,14 @@ class ThreadLines:
         group, ticket.group = ticket.group or [], None
         ticket.event.clear()
         try:
-            outcomes: Sequence[Settled] = self._run([job for job, _ in group])
+            jobs = [job for job, _ in group]
+            outcomes: Sequence[Settled] = self._run(jobs) if len(jobs) > 1 else [self._alone(job) for job in jobs]
+            settle(group, outcomes)
+        except Exception as error:
+            settle(group, [error] * len(group))
         except BaseException as error:
             settle(group, [error] * len(group))
             raise
-        else:
-            settle(group, outcomes)
         finally:
             with self._lock:
                 if line.turn is group:

@@ -1,7 +1,7 @@
 -- The tables of abreast on PostgreSQL. {{schema}} is replaced by the quoted schema name.
 -- Every table is keyed by workspace or thread first, so that it can be partitioned or sharded by it; `event` by the
--- transaction before it, because new events then go to one end of the index (measured). Names that the log compares
--- and sorts are of collation "C": that is faster, the same on every server, and what the triggers' expressions have.
+-- transaction before it, because numbering looks for all events of a transaction. Names that the log compares and sorts
+-- are of collation "C": that is faster, the same on every server, and what the triggers' expressions have.
 
 create schema if not exists {{schema}};
 
