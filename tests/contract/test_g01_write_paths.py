@@ -262,6 +262,10 @@ def test_g1_a_trigger_of_the_application_is_captured_like_any_writer(house):
 
 def test_g1_a_trigger_of_the_application_may_write_the_row_again_that_it_runs_for(house):
     _trigger(house, "update item set title = 'trimmed' where id = new.id and title <> 'trimmed';")
+    if house.database.kind == "postgresql":
+        # Capture by statement would see the second write first. check says so, and install changes to capture by row.
+        assert {(finding.code, finding.entity_type) for finding in house.hub.blocking.check()} == {("trigger_unknown", "item")}
+        house.hub.blocking.install()
     house.run("insert into item (id, plan_id, title, done) values (50, 'p3', 'raw', false), (51, 'p3', 'raw', false)")
     assert house.mistakes() == []
     assert sorted(house.news()) == [

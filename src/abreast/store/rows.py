@@ -148,7 +148,8 @@ def looks_at_row(tracked: TrackedTable, rule: Readable) -> bool:
 
 
 def _mentions_row(tracked: TrackedTable, condition: Any) -> bool:
-    names = {column.name for column in tracked.table.primary_key.columns}
+    # The workspace is the same for all that one log says of a row: a row that moves leaves one and enters another.
+    names = {column.name for column in tracked.table.primary_key.columns} | {tracked.workspace_column}
     for part in visitors.iterate(condition):
         table = getattr(part, "table", None)
         while isinstance(table, sa.Alias):
