@@ -184,7 +184,7 @@ class PostgresAccess(Access):
             # Not the URL as text: libpq does not read a space as SQLAlchemy writes it there.
             _, arguments = self._engine.dialect.create_connect_args(self._url)
             pool = AsyncConnectionPool(
-                min_size=1,
+                min_size=0,
                 max_size=self._size,
                 timeout=self._timeout,
                 open=False,

@@ -1,8 +1,7 @@
-"""One hub in a process that forks, and in a process that runs one event loop after the other."""
+"""One hub in a process that forks; and errors of the application inside a savepoint."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 import pytest
@@ -34,18 +33,6 @@ def test_a_forked_child_opens_connections_of_its_own(database, hubs):
     assert hub.blocking.batch("w1", after=0).head.revision == 3
     assert _children_read(hub, 3) == [0, 0, 0]
     assert hub.blocking.batch("w1", after=0).head.revision == 3
-
-
-def test_loops_that_are_gone_keep_no_connections(postgres, hubs):
-    hub, engine = planner(postgres, hubs)
-    for _ in range(12):
-        assert asyncio.run(hub.batch("w1", after=0)).head.revision == 3
-    with engine.connect() as connection:
-        open_now = connection.execute(
-            sa.text("select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
-        ).scalar_one()
-    assert open_now <= 6
-    asyncio.run(hub.batch("w1", after=0))
 
 
 def test_g5_an_error_in_a_savepoint_of_the_application_stays_its_own(database, hubs):
