@@ -34,7 +34,7 @@ PACKAGES = ("abreast", "sqlalchemy", "psycopg", "langchain", "langgraph", "langg
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures what was asked for. 0 if every figure reaches what is wanted, or if it was a quick run."""
+    """Measures what was asked for. 1 with --strict if a figure falls short of what is wanted; the table says it anyway."""
     names = [key.name for key in KEYS]
     asked = _asked(arguments, names)
     console = Console()
@@ -53,12 +53,13 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(_table(outcomes, judged=not asked.quick))
     console.print(f"Written to {asked.output}.")
     missed = [key.name for key in KEYS if key.name in outcomes and not outcomes[key.name].reaches(key)]
-    return 1 if missed and not asked.quick else 0
+    return 1 if missed and asked.strict else 0
 
 
 def _asked(arguments: list[str] | None, names: list[str]) -> Any:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs; the figures mean nothing")
+    parser.add_argument("--strict", action="store_true", help="fail if a figure falls short")
     parser.add_argument("--only", metavar="KEY,KEY", default="", help=f"only these of {', '.join(names)}")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measurement")
     parser.add_argument("--output", type=Path, metavar="PATH", default=Path(__file__).with_name("results.json"))
