@@ -337,22 +337,25 @@ def _is_workspace(dialect: DialectName, tracked: TrackedTable, column: str) -> s
     return f"{key_sql(dialect, tracked, field, column) if as_text else column} = cast(:workspace as text)"
 
 
+def _home(tracked: TrackedTable) -> TrackedTable:
+    """The table at the end of the path: the one that says itself which workspace its rows belong to."""
+    while tracked.hop is not None:
+        tracked = tracked.hop.parent
+    return tracked
+
+
 def _home_kind(tracked: TrackedTable) -> Kind | None:
     """The family of the column that holds the workspace; None where it is a constant."""
-    home = tracked
-    while home.hop is not None:
-        home = home.hop.parent
+    home = _home(tracked)
     return None if home.workspace_column is None else home.field(home.workspace_column).kind
 
 
 def can_hold(tracked: TrackedTable, workspace: str) -> bool:
     """Whether rows of the table could belong to this workspace: an integer column has no workspace `abc`."""
-    home = tracked
-    while home.hop is not None:
-        home = home.hop.parent
-    if home.workspace_constant is not None:
-        return workspace == home.workspace_constant
-    form = _FORMS.get(home.field(home.workspace_column or "").kind)
+    constant = _home(tracked).workspace_constant
+    if constant is not None:
+        return workspace == constant
+    form = _FORMS.get(_home_kind(tracked))
     try:
         return form is None or form(workspace) == workspace
     except ValueError:
