@@ -1,5 +1,6 @@
 """abreast keeps LLM agents in step with the data of the product they live in."""
 
+from abreast.core.transaction import AsyncTransaction, Transaction
 from abreast.errors import (
     AbreastError,
     CaptureError,
@@ -26,7 +27,7 @@ from abreast.errors import (
 )
 from abreast.hub import Abreast
 from abreast.store.change import Change, delete, insert, update
-from abreast.store.tracked import Readable, constant, via
+from abreast.store.tracked import Readable, Writable, constant, via
 from abreast.types import (
     Actor,
     Applied,
@@ -34,7 +35,9 @@ from abreast.types import (
     Budget,
     ChangeEvent,
     Finding,
+    Holder,
     Lease,
+    MutationId,
     Row,
     RunContext,
     Standing,
@@ -48,6 +51,7 @@ __all__ = [
     "AbreastError",
     "Actor",
     "Applied",
+    "AsyncTransaction",
     "Batch",
     "Budget",
     "CaptureError",
@@ -57,6 +61,7 @@ __all__ = [
     "ConfigurationError",
     "ContextError",
     "Finding",
+    "Holder",
     "InputError",
     "Lease",
     "LeaseError",
@@ -64,6 +69,7 @@ __all__ = [
     "LoaderError",
     "MarkError",
     "MissingExtraError",
+    "MutationId",
     "MutationReusedError",
     "NotInstalledError",
     "NotTrackedError",
@@ -75,10 +81,12 @@ __all__ = [
     "Standing",
     "StateSchemaError",
     "ThreadBusyError",
+    "Transaction",
     "UnavailableError",
     "UnknownEntityError",
     "UnknownWorkspaceError",
     "VersionConflictError",
+    "Writable",
     "agent",
     "constant",
     "delete",

@@ -129,7 +129,14 @@ class LeaseError(AbreastError):
 
 
 class ThreadBusyError(LeaseError):
-    """Another run holds this conversation. Wait until it has ended, or tell the person so."""
+    """Another run holds this conversation. Wait until it has ended, or tell the person so.
+
+    `thread` is the conversation, `run` the run that holds it, `seconds` how long at most it does if it has died.
+    """
+
+    thread: str
+    run: str | None
+    seconds: float
 
 
 class LeaseLostError(LeaseError):

@@ -41,6 +41,7 @@ def system(id: str | None = None) -> Actor:
 
 
 UNKNOWN = Actor("unknown")
+AGENT = Actor("agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,13 @@ class Attribution:
     mutation: str | None = None
 
 
+class MutationId(str):
+    """A mutation id. A parameter of this type in a function of `hub.tool` says that it has an effect outside the
+    database, and gets the idempotency key to hand on."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right of one run to act for a thread, as long as no newer token exists."""
@@ -59,6 +67,15 @@ class Lease:
     thread: str
     token: int
     run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The run that holds a thread. `seconds`: for how long more at most, should it have died."""
+
+    thread: str
+    run: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,10 @@ def test_g1_a_hub_whose_role_has_no_rights_says_what_to_do(house, hubs):
     hub = declare(hubs(engine))
     with pytest.raises(CaptureError, match="Grant"):
         hub.blocking.batch("w1")
+    role = engine.url.username
+    house.run(f"grant usage on schema abreast to {role}", f"grant select on all tables in schema abreast to {role}")
+    with pytest.raises(CaptureError, match="Grant"), hub.lease("t"):
+        raise AssertionError
     engine.dispose()
     house.run("drop owned by " + engine.url.username, "drop role " + engine.url.username)
 

@@ -181,11 +181,12 @@ PLAIN = calls("Plain", call_id="v", day="Monday")
 NOT_ASKED = "the model was not asked"
 NO_ANSWER = "without an answer of the model"
 EMPTY = "empty answer"
+UNREADABLE = "called write with arguments that could not be read"
 
 CASES = [
     # -- it raises
     Case("the model raises", [Broken()], raises=Broken),
-    Case("a tool raises", [TOOL_CALL], raises=Broken, tools=[write_tool(breaks)]),
+    Case("a tool raises, and nothing is said", [TOOL_CALL, ""], status="failed", reason=EMPTY, tools=[write_tool(breaks)]),
     Case("another middleware raises after the answer", raises=Broken, before=[_breaks_after_the_model]),
     Case(
         "the recursion limit is reached",
@@ -237,8 +238,8 @@ CASES = [
     Case("the answer is blank", [" \n"], status="failed", reason=EMPTY),
     Case("the answer is a list of nothing", [AIMessage([])], status="failed", reason=EMPTY),
     Case("the answer is thinking only", [THINKING], status="failed", reason=EMPTY),
-    Case("the answer is a malformed call only", [BAD_CALL], status="failed", reason=EMPTY, tools=[write_tool(lambda: None)]),
-    Case("the answer is words beside a malformed call", [WORDS_AND_BAD_CALL], status="failed", reason=EMPTY),
+    Case("the answer is a malformed call only", [BAD_CALL], status="failed", reason=UNREADABLE, tools=[write_tool(lambda: None)]),
+    Case("the answer is words beside a malformed call", [WORDS_AND_BAD_CALL], status="failed", reason=UNREADABLE),
     Case(
         "a tool that would answer by itself fails",
         [calls("direct_failing")],
@@ -373,6 +374,7 @@ def test_g8_a_process_that_is_killed_moves_nothing(database, hubs, door, tmp_pat
     assert last["validator"].text == "an answer"
     for stage in child.STAGES:
         assert talk.place(stage) == 3
+        talk.expire(stage)
         talk.run("go on", thread=stage)
         assert (talk.revisions(), talk.place(stage)) == ([4], 4)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from abreast import Actor, Budget
 from abreast.core.fold import fold
-from abreast.core.render import CHANGES, CURRENT, HISTORY, Wording, count_bytes, quoted, render, shortened, word
+from abreast.core.render import CHANGES, CURRENT, HISTORY, WRITES, Wording, count_bytes, quoted, render, shortened, word
 from abreast.types import Position, Told
 from made import SOMEBODY, batch, event, row
 
@@ -203,7 +203,7 @@ def wording_of(draw: Any, batches: Any) -> Wording:
     for kind, name in sorted(fields):
         if draw(st.booleans()):
             labels.setdefault(kind, {})[name] = draw(any_text)
-    return Wording(labels=labels)
+    return Wording(labels=labels, tools={WRITES: ""} if draw(st.booleans()) else {})
 
 
 # What a line may begin with, each written by the renderer alone.
@@ -218,6 +218,9 @@ OTHERS = [
     re.compile(r"\d+ more changes? (?:is|are) not listed here; CURRENT holds what they led to\.$"),
     re.compile(rf"\d+ more of {WORD} (?:is|are) not shown here\.$"),
     re.compile(rf"In workspace {WORD}:$"),
+    re.compile(
+        rf"All of this is version \d+(?: in workspace {WORD})?: name it when you write a row that shows no version of its own\.$"
+    ),
     re.compile(rf"(?:workspace {WORD}: )?\{{.*\}}$"),
 ]
 

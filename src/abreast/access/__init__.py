@@ -2,6 +2,7 @@
 
 from abreast.access.base import Access, Operation, aperform, govern, perform, read, snapshot, write
 from abreast.access.batching import Job
+from abreast.access.beside import checkpoint_url, postgres_pool, sqlite_connection
 from abreast.access.database import open_access
 from abreast.access.holding import Held
 from abreast.access.session import Attribute
@@ -13,10 +14,13 @@ __all__ = [
     "Job",
     "Operation",
     "aperform",
+    "checkpoint_url",
     "govern",
     "open_access",
     "perform",
+    "postgres_pool",
     "read",
     "snapshot",
+    "sqlite_connection",
     "write",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session
 
 from abreast.access.batching import Job
@@ -68,6 +69,8 @@ class Access(ABC):
     """
 
     dialect: DialectName
+    url: URL
+    """Where the database is, with its password; for what opens connections of its own beside this access."""
 
     @property
     @abstractmethod

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from abreast.store.mutations import Outcome
@@ -26,17 +27,24 @@ PATIENCE = 0.05
 """Seconds that the writes behind wait for one that is under way: it may be waiting for a row that somebody has locked."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(eq=False)
 class Job:
     """One governed write. `flow` does it statement by statement and returns the outcome's text; `call` is the same as JSON
-    for the database's own function, and `locks` the rows that it will lock there, by entity type and id."""
+    for the database's own function, and `find_locks` gives the rows that it will lock there, by entity type and id.
+    `single` is the entity type of its only change, if it has no more."""
 
     workspace: str
     mutation: str | None
     flow: Callable[[], Flow[str]]
     schema: str = ""
     call: str = ""
-    locks: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    find_locks: Callable[[], Mapping[tuple[str, str], Any]] = dict
+    single: str | None = None
+
+    @cached_property
+    def locks(self) -> Mapping[tuple[str, str], Any]:
+        """The rows that it will lock."""
+        return self.find_locks()
 
 
 Settled = Outcome | BaseException | None
@@ -55,6 +63,9 @@ class Line(Generic[TicketT]):
 
     before: int = 0
     """How many went together last time."""
+
+    timer: asyncio.TimerHandle | None = None
+    """Ends the patience of those that wait. There is none while nobody does: it costs as much as a tenth of a call."""
 
     def take(self) -> list[tuple[Job, TicketT]]:
         """The next jobs that may go together, without those that nobody waits for any more. Two of one mutation never
@@ -88,11 +99,16 @@ def settle(group: Sequence[tuple[Job, Any]], outcomes: Sequence[Settled]) -> Non
             ticket.set_result(outcome)
 
 
+def _known(outcomes: list[Settled]) -> Callable[[], list[Settled]]:
+    return lambda: outcomes
+
+
 class AsyncLines:
-    """The asynchronous door, for one event loop. `alone` does one job, `together` several of one workspace."""
+    """The asynchronous door, for one event loop. `alone` does one job, `together` several of one workspace; what came of
+    these is read when it is asked for: the next are sent before that."""
 
     def __init__(
-        self, alone: Callable[[Job], Awaitable[Outcome]], together: Callable[[list[Job]], Awaitable[list[Settled]]]
+        self, alone: Callable[[Job], Awaitable[Outcome]], together: Callable[[list[Job]], Awaitable[Callable[[], list[Settled]]]]
     ) -> None:
         self._alone, self._run = alone, together
         self._lines: dict[str, Line[asyncio.Future[Any]]] = {}
@@ -105,21 +121,29 @@ class AsyncLines:
         if line.turn is not None:
             ticket: asyncio.Future[Any] = loop.create_future()
             line.waiting.append((job, ticket))
+            self._watch(job.workspace, line)
+            _ = job.locks  # found now, while others are under way, not when it is this one's turn
             outcome: Outcome | None = await ticket
             return outcome if outcome is not None else await self._alone(job)
         turn = line.turn = object()
-        timer = loop.call_later(PATIENCE, self._pass_on, job.workspace, line, turn)
         try:
             return await self._alone(job)
         finally:
-            timer.cancel()
             self._pass_on(job.workspace, line, turn)
+
+    def _watch(self, workspace: str, line: Line[asyncio.Future[Any]]) -> None:
+        """Lets the jobs that wait have their turn after a while, whatever becomes of those under way."""
+        if line.timer is None and line.waiting:
+            line.timer = asyncio.get_running_loop().call_later(PATIENCE, self._pass_on, workspace, line, line.turn)
 
     def _pass_on(self, workspace: str, line: Line[asyncio.Future[Any]], turn: object) -> None:
         """The turn of the next group, if `turn` is still the one that counts."""
         if line.turn is not turn:
             return
         line.turn = None
+        if line.timer is not None:
+            line.timer.cancel()
+            line.timer = None
         if not line.waiting:
             if self._lines.get(workspace) is line:
                 del self._lines[workspace]
@@ -131,17 +155,19 @@ class AsyncLines:
 
     async def _together(self, workspace: str, line: Line[asyncio.Future[Any]], turn: object) -> None:
         group = line.take()
-        timer = asyncio.get_running_loop().call_later(PATIENCE, self._pass_on, workspace, line, turn)
+        self._watch(workspace, line)
         try:
             jobs = [job for job, _ in group]
-            settle(group, await self._run(jobs) if len(jobs) > 1 else [await self._alone(job) for job in jobs])
+            read = await self._run(jobs) if len(jobs) > 1 else _known([await self._alone(job) for job in jobs])
+            if len(line.waiting) >= FEW:  # the database does these while those read their answers
+                self._pass_on(workspace, line, turn)
+            settle(group, read())
         except Exception as error:
             settle(group, [error] * len(group))
         except BaseException as error:
             settle(group, [error] * len(group))
             raise
         finally:
-            timer.cancel()
             if len(line.waiting) < FEW:  # whoever was answered may have its next write ready
                 await asyncio.sleep(0)
             self._pass_on(workspace, line, turn)

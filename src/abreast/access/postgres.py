@@ -22,7 +22,7 @@ from abreast.access.holding import Held
 from abreast.access.writes import AsyncWrites, ThreadWrites
 from abreast.errors import CaptureError, InputError, NotInstalledError, UnavailableError
 from abreast.store.mutations import Outcome
-from abreast.store.schema import DialectName
+from abreast.store.schema import TABLES, DialectName
 from abreast.store.statement import Flow, Statement, pyformat
 
 T = TypeVar("T")
@@ -48,12 +48,12 @@ class PostgresAccess(Access):
         query = {k: v for k, v in url.query.items() if k not in ("ssl", "prepared_statement_cache_size", "async_fallback")}
         if "ssl" in url.query:
             query.setdefault("sslmode", "require" if url.query["ssl"] in ("true", "True", "1") else str(url.query["ssl"]))
-        self._url = url.set(drivername="postgresql+psycopg", query=query)
+        self.url = url.set(drivername="postgresql+psycopg", query=query)
         self._own_engine = engine is None
         # psycopg prepares a statement that it sees again; an old transaction pooler loses those between two transactions.
         self._connect: dict[str, Any] = {} if prepared else {"prepare_threshold": None}
         timeout = float(str(query.get("connect_timeout", timeout)))
-        self._engine = engine or sa.create_engine(self._url, pool_size=size, pool_timeout=timeout, connect_args=self._connect)
+        self._engine = engine or sa.create_engine(self.url, pool_size=size, pool_timeout=timeout, connect_args=self._connect)
         self._size, self._timeout = size, timeout
         self._writes = ThreadWrites(self._engine)
         self._awrites: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncWrites] = WeakKeyDictionary()
@@ -182,11 +182,12 @@ class PostgresAccess(Access):
             for gone in [known for known in self._pools if known.is_closed()]:
                 _abandon(self._pools.pop(gone))
             # Not the URL as text: libpq does not read a space as SQLAlchemy writes it there.
-            _, arguments = self._engine.dialect.create_connect_args(self._url)
+            _, arguments = self._engine.dialect.create_connect_args(self.url)
             pool = AsyncConnectionPool(
                 min_size=0,
                 max_size=self._size,
                 timeout=self._timeout,
+                reconnect_timeout=self._timeout,  # otherwise its pauses between attempts grow to minutes
                 open=False,
                 kwargs={"autocommit": True, **arguments, **self._connect},
             )
@@ -254,7 +255,7 @@ def _raise_unless_transient(error: BaseException, *, last: bool) -> None:
     said = str(error).partition("\n")[0]  # behind it stands the statement, which names our tables whatever is wrong
     if state in ("3F000", "42P01", "42883") and "abreast" in said:
         raise NotInstalledError() from error
-    if state == "42501" and "abreast" in said:
+    if state == "42501" and ("abreast" in said or said.rpartition(" ")[2] in TABLES):  # "permission denied for table lease"
         raise CaptureError(
             "The hub's database role may not use the tables of abreast. Grant it to the role, or connect as the owner."
         ) from error

@@ -51,7 +51,7 @@ class SQLiteAccess(Access):
     dialect: DialectName = "sqlite"
 
     def __init__(self, url: URL, *, readers: int = 4, timeout: float = 10.0) -> None:
-        self._url, self._timeout, self._size = url, float(str(url.query.get("timeout", timeout))), readers
+        self.url, self._timeout, self._size = url, float(str(url.query.get("timeout", timeout))), readers
         self._start_anew()
         _after_fork(self)
 
@@ -174,17 +174,17 @@ class SQLiteAccess(Access):
         """Which file stands at the path now. An open connection would go on with one that was moved away or replaced by
         a restore, and a new one would make an empty file in its place. Raises UnavailableError if it is gone."""
         try:
-            found = os.stat(str(self._url.database))
+            found = os.stat(str(self.url.database))
         except FileNotFoundError:
             if self._file is not None:
-                raise UnavailableError(f"The SQLite file {os.path.basename(str(self._url.database))} is gone.") from None
+                raise UnavailableError(f"The SQLite file {os.path.basename(str(self.url.database))} is gone.") from None
         else:
             self._file = (found.st_dev, found.st_ino)
         return self._file
 
     def _open(self) -> sqlite3.Connection:
         # Opening with mode=rw would miss a database that install has yet to make; a missing folder is said plainly.
-        path = str(self._url.database)
+        path = str(self.url.database)
         try:
             raw = sqlite3.connect(
                 path, timeout=self._timeout, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")

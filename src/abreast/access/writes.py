@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from sqlalchemy.engine import Engine
 from abreast.access.batching import AsyncLines, Job, Settled, ThreadLines
 from abreast.errors import AbreastError, CaptureError, InputError, NotInstalledError, UnavailableError
 from abreast.store.mutations import Outcome, read_outcome
-from abreast.store.procedures import apply_statement, function_name
+from abreast.store.procedures import apply_statement, function_name, single_statement
 from abreast.store.statement import Statement, pyformat
 from abreast.store.values import load
 
@@ -70,7 +71,10 @@ def after_failure(error: BaseException, attempt: int, *, sent: bool, repeatable:
 
 def _statement(jobs: Sequence[Job], careful: bool) -> Statement:
     if len(jobs) == 1:
-        return apply_statement(jobs[0].schema, jobs[0].workspace, [jobs[0].call], "[]", careful)
+        (job,) = jobs
+        if job.single is not None:
+            return single_statement(job.schema, job.workspace, job.call, job.single)
+        return apply_statement(job.schema, job.workspace, [job.call], "[]", careful)
     rows: dict[tuple[str, str], Any] = {}
     for job in jobs:
         rows.update(job.locks)
@@ -81,8 +85,12 @@ def _statement(jobs: Sequence[Job], careful: bool) -> Statement:
     return apply_statement(jobs[0].schema, jobs[0].workspace, [job.call for job in jobs], json.dumps(locks), careful)
 
 
-def _outcomes(text: str) -> list[Outcome]:
-    return [read_outcome(raw) for raw in load(text)]
+def _outcomes(answer: Sequence[Any]) -> list[Outcome]:
+    """The outcomes in the row that answers `_statement`."""
+    if len(answer) == 1:
+        return [read_outcome(raw) for raw in load(answer[0])]
+    kind, text = answer
+    return [read_outcome(load(text)) if kind in ("rows", "conflict") else Outcome(kind, body=load(text))]
 
 
 def _told_apart(outcomes: Sequence[Outcome]) -> list[Settled]:
@@ -133,8 +141,8 @@ class ThreadWrites:
             try:
                 with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                     sent = True
-                    text = connection.exec_driver_sql(pyformat(wanted.text), dict(wanted.parameters)).scalar_one()
-                return _outcomes(text)
+                    answer = connection.exec_driver_sql(pyformat(wanted.text), dict(wanted.parameters)).one()
+                return _outcomes(answer)
             except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
                 cause = getattr(error, "orig", None) or error
                 time.sleep(after_failure(cause, attempt, sent=sent, repeatable=repeatable))
@@ -147,43 +155,44 @@ class AsyncWrites:
     def __init__(self, pool: Callable[[], Awaitable[AsyncConnectionPool[Any]]]) -> None:
         self._pool = pool
         self.submit = AsyncLines(self._alone, self._group).submit
-        # Kept from one write to the next: its plans are made, and handing a connection in and out of a pool costs as much
-        # as a quarter of the write (measured).
-        self._spare: psycopg.AsyncConnection[Any] | None = None
+        # Kept from one write to the next: the plans of its connection are made, and handing that in and out of a pool costs
+        # as much as a quarter of the write (measured).
+        self._spare: psycopg.AsyncCursor[Any] | None = None
 
     async def close(self) -> None:
         """Gives the kept connection back."""
         spare, self._spare = self._spare, None
         if spare is not None:
-            await (await self._pool()).putconn(spare)
+            await (await self._pool()).putconn(spare.connection)
 
     async def _alone(self, job: Job) -> Outcome:
-        return (await self._call([job], careful=False))[0]
+        return _outcomes(await self._call([job], careful=False))[0]
 
-    async def _group(self, jobs: list[Job]) -> list[Settled]:
+    async def _group(self, jobs: list[Job]) -> Callable[[], list[Settled]]:
         try:
             try:
-                outcomes = await self._call(jobs, careful=False)
+                answer = await self._call(jobs, careful=False)
             except (InputError, psycopg.Error) as error:
                 _raise_if_held_up(error)
-                outcomes = await self._call(jobs, careful=True)
-            return _told_apart(outcomes)
+                answer = await self._call(jobs, careful=True)
+            return lambda: _told_apart(_outcomes(answer))
         except (AbreastError, psycopg.Error) as error:
-            return _after_group(jobs, error)
+            return partial(_after_group, jobs, error)
 
-    async def _call(self, jobs: list[Job], *, careful: bool) -> list[Outcome]:
+    async def _call(self, jobs: list[Job], *, careful: bool) -> Sequence[Any]:
         wanted = _statement(jobs, careful)
         repeatable = all(job.mutation is not None for job in jobs)
         for attempt in range(1, _ATTEMPTS + 1):
             sent = False
-            connection, self._spare = self._spare, None
+            cursor, self._spare = self._spare, None
             try:
-                if connection is None:
-                    connection = await (await self._pool()).getconn()
+                if cursor is None:
+                    cursor = (await (await self._pool()).getconn()).cursor()
                 sent = True
-                cursor = await connection.execute(pyformat(wanted.text), wanted.parameters)
-                ((text,),) = await cursor.fetchall()
-                return _outcomes(text)
+                await cursor.execute(pyformat(wanted.text), wanted.parameters)
+                answer: Sequence[Any]
+                (answer,) = await cursor.fetchall()
+                return answer
             except (psycopg.Error, PoolTimeout) as error:
                 wait = after_failure(error, attempt, sent=sent, repeatable=repeatable)
                 if not getattr(error, "sqlstate", None):
@@ -191,12 +200,11 @@ class AsyncWrites:
                     await (await self._pool()).check()
                 await asyncio.sleep(wait)
             finally:
-                if connection is not None:
-                    idle = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
-                    if idle and self._spare is None:
-                        self._spare = connection
+                if cursor is not None:
+                    if self._spare is None and cursor.connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                        self._spare = cursor
                     else:
-                        await (await self._pool()).putconn(connection)
+                        await (await self._pool()).putconn(cursor.connection)
         raise UnavailableError(_GONE, retry=True)
 
 

@@ -16,10 +16,22 @@ from abreast.agents.state import KEY
 from abreast.core.gate import ReturnedCall
 from abreast.core.mark import Turn
 from abreast.core.tell import ModelCall, Prepared
-from abreast.errors import ContextError, MarkError
+from abreast.errors import ConfigurationError, ContextError, MarkError
+from abreast.types import Actor
 
 WorkspacesOf = Callable[[Any], Sequence[str]]
 """Run context in; the workspaces that the conversation follows out. Raises ContextError where it names none."""
+
+ActorOf = Actor | Callable[[Any], Actor]
+"""Who a tool writes as: always the same, or found in the run context, for example an agent on behalf of its person."""
+
+
+def actor_of(actor: ActorOf, context: Any) -> Actor:
+    """The actor for a run. Raises ConfigurationError where the application's function returns something else."""
+    found = actor if isinstance(actor, Actor) else actor(context)
+    if not isinstance(found, Actor):
+        raise ConfigurationError(f"actor= returned {type(found).__name__}; it returns user(…), agent(…) or system(…).")
+    return found
 
 
 def model_call(
@@ -54,7 +66,7 @@ def model_call(
     workspaces = tuple(dict.fromkeys(workspaces_of(context)))
     if not workspaces:
         raise ContextError("The run context names no workspace.")
-    return ModelCall(thread, workspaces, context, mark, turn)
+    return ModelCall(thread, workspaces, context, mark, turn, scope.lease if scope is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,11 @@ def has_checkpointer(config: RunnableConfig) -> bool:
 def is_nested(config: RunnableConfig) -> bool:
     """Whether this call is made by a graph inside another graph's node: a sub-agent's, as a rule."""
     return "|" in str(config.get("configurable", {}).get("checkpoint_ns") or "")
+
+
+def scope_of(config: RunnableConfig) -> RunScope | None:
+    """The run that is going on, if it is this conversation's; a sub-agent with a thread of its own has none."""
+    return _scope(str(config.get("configurable", {}).get("thread_id") or ""))
 
 
 def _scope(thread: str) -> RunScope | None:

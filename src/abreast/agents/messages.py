@@ -90,6 +90,15 @@ def is_answer(message: AIMessage) -> bool:
     return not message.tool_calls and not message.invalid_tool_calls and has_content(message.content)
 
 
+def why_unanswered(messages: Sequence[BaseMessage]) -> str:
+    """In words, why these messages do not end in an answer of the model."""
+    last = messages[-1] if messages else None
+    if isinstance(last, AIMessage) and last.invalid_tool_calls:
+        names = ", ".join(dict.fromkeys(call.get("name") or "a tool" for call in last.invalid_tool_calls))
+        return f"the model called {names} with arguments that could not be read"
+    return "the run ended with an empty answer"
+
+
 def has_content(content: str | list[Any]) -> bool:
     """Whether a message's content is more than emptiness and thinking."""
     if isinstance(content, str):

@@ -11,8 +11,10 @@ from langchain_core.runnables import RunnableConfig
 
 from abreast.access import Access, aperform, perform
 from abreast.agents import calls
+from abreast.agents.call_ids import given_ids
 from abreast.agents.calls import Returned, WorkspacesOf
 from abreast.agents.messages import place
+from abreast.agents.repair import repaired
 from abreast.agents.state import KEY
 from abreast.core.tell import Prepared, Teller
 from abreast.errors import StateSchemaError
@@ -30,13 +32,18 @@ class PreparedCall:
     _config: RunnableConfig
 
     def answered(self, answer: BaseMessage) -> dict[str, Any]:
-        """The node's update: the answer, and the mark beside it. Notes what the request told (blocking)."""
+        """The node's update: the answer, and the mark beside it. Notes what the request told (blocking).
+
+        Tool calls of the answer that have no id, or share one, get one; so read them from the update.
+        """
+        (answer,) = given_ids([answer])
         returned = self._returned(answer)
         perform(self._access, self._teller.returned(returned.prepared, returned.name))
         return self._update(answer, returned)
 
     async def aanswered(self, answer: BaseMessage) -> dict[str, Any]:
         """`answered`, for an asynchronous node."""
+        (answer,) = given_ids([answer])
         returned = self._returned(answer)
         await aperform(self._access, self._teller.returned(returned.prepared, returned.name))
         return self._update(answer, returned)
@@ -78,7 +85,7 @@ class Preparer:
         )
 
     def _prepared(self, state: Mapping[str, Any], config: RunnableConfig, prepared: Prepared) -> PreparedCall:
-        messages: list[AnyMessage] = list(state.get("messages") or [])
+        messages: list[AnyMessage] = list(repaired(state.get("messages") or []))
         if prepared.block is not None and not prepared.shadow:
             system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
             messages, system = place(messages, system, prepared.block.text, self._placement)  # type: ignore[arg-type]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import secrets
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,13 +17,14 @@ from langgraph.types import Command
 from abreast.access import Access, Operation, aperform, perform
 from abreast.agents import messages as reading
 from abreast.agents.calls import WorkspacesOf
+from abreast.agents.heartbeat import Heartbeat, is_fenced, with_token
 from abreast.agents.scope import RunScope, current
 from abreast.agents.state import KEY
 from abreast.core.gate import Ending, moved
 from abreast.core.tell import Teller
 from abreast.errors import ConfigurationError, InputError, UnavailableError
 from abreast.telemetry import log
-from abreast.types import Told
+from abreast.types import Lease, Told
 
 Validator = Callable[[Mapping[str, Any]], Any]
 """Final state in; raises, or returns False, where the answer must not count."""
@@ -54,10 +56,21 @@ class RunResult:
 
 @dataclass(frozen=True)
 class _Begun:
+    agent: Any
     scope: RunScope
     input: Any
     config: RunnableConfig
     options: dict[str, Any]
+
+    @property
+    def saver(self) -> Any:
+        """What keeps the graph's state, if anything does."""
+        return getattr(self.agent, "checkpointer", None) or None
+
+    def under(self, lease: Lease | None) -> _Begun:
+        """The same run, under its lease."""
+        configurable = with_token(self.config["configurable"], lease)
+        return replace(self, scope=replace(self.scope, lease=lease), config={**self.config, "configurable": configurable})
 
     @property
     def latest(self) -> RunnableConfig:
@@ -69,48 +82,87 @@ class _Begun:
 class Runner:
     """Runs agents for one hub. Both doors call the graph's own `invoke` or `ainvoke`; what they decide is here once."""
 
-    def __init__(self, access: Access, teller: Teller, workspaces_of: WorkspacesOf) -> None:
+    def __init__(
+        self, access: Access, teller: Teller, workspaces_of: WorkspacesOf, heartbeat: Heartbeat, *, leased: bool
+    ) -> None:
         self._access, self._teller, self._workspaces_of = access, teller, workspaces_of
+        self._heartbeat, self._leased = heartbeat, leased
 
     def run(
         self, agent: Any, input: Any, *, thread: str, context: Any, config: RunnableConfig | None, validate: Sequence[Validator]
     ) -> RunResult:
-        begun = self._begin(agent, input, thread, config)
-        perform(self._access, self._teller.begin(thread, self._workspaces_of(context)))
-        token = current.set(begun.scope)
-        try:
-            state = agent.invoke(begun.input, begun.config, context=context, **begun.options)
-        finally:
-            current.reset(token)
-        result, told = self._ended(begun, state, agent.get_state(begun.latest) if begun.options else None)
-        for validator in validate if result.status == "succeeded" else ():
-            verdict = _ask(validator, state)
-            if inspect.iscoroutine(verdict):
-                verdict.close()
-                raise ConfigurationError(f"The validator {_name(validator)} is asynchronous; use `await hub.run(...)`.")
-            result, told = _judged(result, told, validator, verdict)
-        return perform(self._access, self._settled(result, told))
+        begun, workspaces = self._begin(agent, input, thread, config), self._workspaces_of(context)
+        with self._held(begun) as lease:
+            running = begun.under(lease)
+            perform(self._access, self._teller.begin(thread, workspaces))
+            token = current.set(running.scope)
+            try:
+                state = agent.invoke(running.input, running.config, context=context, **running.options)
+            finally:
+                running.scope.ended = True
+                current.reset(token)
+            result, told = self._ended(running, state, agent.get_state(running.latest) if running.options else None)
+            for validator in validate if result.status == "succeeded" else ():
+                verdict = _ask(validator, state)
+                if inspect.iscoroutine(verdict):
+                    verdict.close()
+                    raise ConfigurationError(f"The validator {_name(validator)} is asynchronous; use `await hub.run(...)`.")
+                result, told = _judged(result, told, validator, verdict)
+            return perform(self._access, self._settled(result, told, lease))
 
     async def arun(
         self, agent: Any, input: Any, *, thread: str, context: Any, config: RunnableConfig | None, validate: Sequence[Validator]
     ) -> RunResult:
-        begun = self._begin(agent, input, thread, config)
-        await aperform(self._access, self._teller.begin(thread, self._workspaces_of(context)))
-        token = current.set(begun.scope)
-        try:
-            state = await agent.ainvoke(begun.input, begun.config, context=context, **begun.options)
-        finally:
-            current.reset(token)
-        result, told = self._ended(begun, state, await agent.aget_state(begun.latest) if begun.options else None)
-        for validator in validate if result.status == "succeeded" else ():
-            verdict = _ask(validator, state)
-            if inspect.isawaitable(verdict):
-                try:
-                    verdict = await verdict
-                except Exception as error:
-                    verdict = error
-            result, told = _judged(result, told, validator, verdict)
-        return await aperform(self._access, self._settled(result, told))
+        begun, workspaces = self._begin(agent, input, thread, config), self._workspaces_of(context)
+        async with self._aheld(begun) as lease:
+            running = begun.under(lease)
+            await aperform(self._access, self._teller.begin(thread, workspaces))
+            token = current.set(running.scope)
+            try:
+                state = await agent.ainvoke(running.input, running.config, context=context, **running.options)
+            finally:
+                running.scope.ended = True
+                current.reset(token)
+            result, told = self._ended(running, state, await agent.aget_state(running.latest) if running.options else None)
+            for validator in validate if result.status == "succeeded" else ():
+                verdict = _ask(validator, state)
+                if inspect.isawaitable(verdict):
+                    try:
+                        verdict = await verdict
+                    except Exception as error:
+                        verdict = error
+                result, told = _judged(result, told, validator, verdict)
+            return await aperform(self._access, self._settled(result, told, lease))
+
+    @contextmanager
+    def _held(self, begun: _Begun) -> Iterator[Lease | None]:
+        shared, needed = self._lease(begun.scope.thread)
+        if not needed:
+            if shared is not None and is_fenced(begun.saver):  # it may be another one than its parent's
+                begun.saver.announce(shared)
+            yield shared
+            return
+        with self._heartbeat.held(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
+            yield lease
+
+    @asynccontextmanager
+    async def _aheld(self, begun: _Begun) -> AsyncIterator[Lease | None]:
+        shared, needed = self._lease(begun.scope.thread)
+        if not needed:
+            if shared is not None and is_fenced(begun.saver):
+                await begun.saver.aannounce(shared)
+            yield shared
+            return
+        async with self._heartbeat.aheld(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
+            yield lease
+
+    def _lease(self, thread: str) -> tuple[Lease | None, bool]:
+        """The lease that this run shares, if it is part of another one for the same thread (a sub-agent inside a tool);
+        and whether it needs one of its own. Snapshot-only use has no tables, and so no leases."""
+        outer = current.get()
+        if outer is not None and outer.thread == thread and not outer.ended:
+            return outer.lease, False
+        return None, self._leased
 
     def _begin(self, agent: Any, input: Any, thread: str, config: RunnableConfig | None) -> _Begun:
         if not thread:
@@ -121,11 +173,16 @@ class Runner:
             raise ConfigurationError("config names another thread_id than thread=. Give it once, as thread=.")
         configurable["thread_id"] = thread
         whole: Any = {**given, "configurable": configurable}
-        checkpointed = bool(getattr(agent, "checkpointer", None))
+        saver = getattr(agent, "checkpointer", None)
+        checkpointed = bool(saver)
+        if is_fenced(saver) and not self._leased:
+            raise ConfigurationError(
+                "hub.checkpointer() needs leases, and this hub tracks no tables. Use LangGraph's own saver, or hub.track(...)."
+            )
         # "sync": a run whose checkpoint was refused must end, and an answer must not outlive the state that it rests on.
         options: dict[str, Any] = {"durability": "sync"} if checkpointed else {}
         prepared, ids = _input(input)
-        return _Begun(RunScope(secrets.token_hex(8), thread, ids), prepared, whole, options)
+        return _Begun(agent, RunScope(secrets.token_hex(8), thread, ids), prepared, whole, options)
 
     def _ended(self, begun: _Begun, state: Any, snapshot: Any) -> tuple[RunResult, Mapping[str, Told]]:
         values: Mapping[str, Any] = state if isinstance(state, Mapping) else {"output": state}
@@ -147,14 +204,14 @@ class Runner:
             return replace(result, status="awaiting_approval"), {}
         by_tool = ending.answered_call is not None and (reason is None or values.get("structured_response") is not None)
         if not ending.answered and not by_tool:
-            return replace(result, status="failed", reason="the run ended with an empty answer"), {}
+            return replace(result, status="failed", reason=reading.why_unanswered(messages)), {}
         return result, told
 
-    def _settled(self, result: RunResult, told: Mapping[str, Told]) -> Operation[RunResult]:
+    def _settled(self, result: RunResult, told: Mapping[str, Told], lease: Lease | None) -> Operation[RunResult]:
         if not told:
             return result
         try:
-            yield from self._teller.settle(result.thread, result.run, told)
+            yield from self._teller.settle(result.thread, result.run, told, lease)
         except UnavailableError:
             log.warning("the place of a conversation could not be moved; it will be told the same changes again")
             return replace(

@@ -26,7 +26,12 @@ _PAGE, _EVENTS = 20, 30
 
 def list_tool_name(tracked: TrackedTable) -> str:
     """The name of a table's list tool."""
-    return f"list_{_identifier(tracked.entity_type)}"
+    return f"list_{identifier(tracked.entity_type)}"
+
+
+def get_tool_name(tracked: TrackedTable) -> str:
+    """The name of a table's get tool."""
+    return f"get_{identifier(tracked.entity_type)}"
 
 
 class _List(BaseModel):
@@ -98,7 +103,7 @@ class ReadTools:
             f"Get one row of {tracked.entity_type} as it is now, with the version that a change of it must name. "
             f'Example: {{"id": "a1"}} -> {{"id": "a1", "version": 7, …}}.'
         )
-        return self._tool(f"get_{_identifier(tracked.entity_type)}", description, _Get, flow)
+        return self._tool(get_tool_name(tracked), description, _Get, flow)
 
     def _history(self, tables: Sequence[TrackedTable]) -> BaseTool:
         def flow(workspace: str, context: Any, arguments: dict[str, Any]) -> Flow[str]:
@@ -143,7 +148,14 @@ class ReadTools:
         async def acall(runtime: ToolRuntime, **arguments: Any) -> str:
             return await aperform(self._access, operation(runtime, arguments))
 
-        return StructuredTool.from_function(func=call, coroutine=acall, name=name, description=description, args_schema=schema)
+        return StructuredTool.from_function(
+            func=call,
+            coroutine=acall,
+            name=name,
+            description=description,
+            args_schema=schema,
+            metadata={"abreast": "read"},
+        )
 
 
 def _by_workspace(answers: Mapping[str, str]) -> str:
@@ -167,7 +179,7 @@ def _change(event: ChangeEvent) -> dict[str, Any]:
     return {**said, "fields": fields} if event.op == "update" else said
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
     """The name as providers allow it in a tool's name."""
     text = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
     return text[:48] or "row"

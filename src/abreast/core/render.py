@@ -28,6 +28,9 @@ UNKNOWN_STATE = (
 HISTORY = "*"
 """Where `Wording.tools` keeps the history tool; no entity type has this name."""
 
+WRITES = "+"
+"""In `Wording.tools` where there are write tools whose rows have no version of their own."""
+
 _JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(", ", ": "))
 _BARE = re.compile(r"\w[\w.\-]{0,63}")
 # Controls, separators, invisible and direction-changing characters, lone surrogates.
@@ -102,7 +105,8 @@ def render(
     parts = []
     if changes:
         parts.append("\n".join([CHANGES, *changes]))
-    parts.append(_current(batches, budget, say, count, several))
+    complete = [batch for batch, to in zip(batches, told, strict=True) if to.revision == batch.head.revision]
+    parts.append(_current(batches, complete, budget, say, count, several))
     text = "\n\n".join(parts)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     marks = {
@@ -257,20 +261,24 @@ class _Room:
         return text
 
 
-def _current(batches: Sequence[Batch], budget: Budget, say: Wording, count: CountTokens, several: bool) -> str:
+def _current(
+    batches: Sequence[Batch], complete: Sequence[Batch], budget: Budget, say: Wording, count: CountTokens, several: bool
+) -> str:
     # Keys and what is said of the rows that find no room are part of the budget too.
     frame = [CURRENT]
     for batch in batches:
         frame.append(_headed("{}", batch, several))
         for name, most in _numbers(batch).items():
             frame += [f"{quoted(name)}: [], ", _left_out(name, most, say)]
+    versions = [note for batch in complete for note in _version(batch, say, several)]
+    frame += versions
     room = _Room(budget.current - _cost(frame, count), count)
     lines, notes = [CURRENT], []
     for batch in batches:
         text, left_out = _workspace(batch, budget, say, room)
         lines.append(_headed(text, batch, several))
         notes += [_left_out(name, number, say) for name, number in left_out.items()]
-    return "\n".join(lines + notes)
+    return "\n".join(lines + notes + versions)
 
 
 def _headed(text: str, batch: Batch, several: bool) -> str:
@@ -290,6 +298,17 @@ def _numbers(batch: Batch) -> dict[str, int]:
 def _left_out(name: str, number: int, say: Wording) -> str:
     tool = f" Look them up with {say.tools[name]}." if name in say.tools else ""
     return f"{number} more of {word(name)} {'is' if number == 1 else 'are'} not shown here.{tool}"
+
+
+def _version(batch: Batch, say: Wording, several: bool) -> list[str]:
+    """What a write may name as the version it read, without looking each row up first (`core.permits`): only where every
+    change up to it was told, since CURRENT may have had no room for a row."""
+    if WRITES not in say.tools or not batch.head.revision:
+        return []
+    where = f" in workspace {word(batch.workspace)}" if several else ""
+    return [
+        f"All of this is version {batch.head.revision}{where}: name it when you write a row that shows no version of its own."
+    ]
 
 
 def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple[str, dict[str, int]]:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from abreast.access import Operation, read, snapshot, write
 from abreast.core import mark as marks
+from abreast.core.lease import under
 from abreast.core.mark import Mark, Turn
 from abreast.core.render import UNKNOWN_STATE, Wording, count_bytes, render
 from abreast.core.sync import Found, NeedsSnapshot, Sync, Wanted
@@ -18,7 +19,7 @@ from abreast.store import cursors
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import Readable
 from abreast.telemetry import log
-from abreast.types import Batch, Block, Budget, CountTokens, OnUnavailable, Position, Refresh, Told
+from abreast.types import Batch, Block, Budget, CountTokens, Lease, OnUnavailable, Position, Refresh, Told
 
 T = TypeVar("T")
 
@@ -36,13 +37,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One model call that is about to be made. `workspaces` are those that the conversation follows."""
+    """One model call that is about to be made. `workspaces` are those that the conversation follows; `lease` is its run's."""
 
     thread: str
     workspaces: tuple[str, ...]
     context: Any
     mark: Mark | None
     turn: Turn
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,8 @@ class Teller:
 
     def returned(self, prepared: Prepared, call_id: str) -> Operation[None]:
         """Notes what stood in a request that returned, and confirms what the history proved. A note that cannot be
-        written is reported and does not cost the answer: what it would have confirmed is told again."""
+        written is reported and does not cost the answer: what it would have confirmed is told again. Raises LeaseLostError
+        where the run does not hold its thread any more."""
         if prepared.block is None or not prepared.batches or not self._sync.tables or not prepared.call.thread:
             return
         rows = [
@@ -194,7 +197,7 @@ class Teller:
                 for workspace, to in prepared.confirm.items()
             ]
         try:
-            yield from write(lambda: _all(statements))
+            yield from write(lambda: self._under(prepared.call.lease, statements))
         except UnavailableError:
             log.warning("a delivery could not be noted; what it would have confirmed will be told again")
 
@@ -213,18 +216,17 @@ class Teller:
                 raise
             log.warning("a new conversation could not be given its place; it gets one with its next run")
 
-    def settle(self, thread: str, run: str, told: Mapping[str, Told]) -> Operation[None]:
-        """Moves the conversation's places to what a successful run was told, in one transaction."""
+    def settle(self, thread: str, run: str, told: Mapping[str, Told], lease: Lease | None) -> Operation[None]:
+        """Moves the conversation's places to what a successful run was told, in one transaction, under its lease. Raises
+        LeaseLostError, and then moves nothing."""
         statements = [
             self._move(workspace, thread, Position(one.to_revision, one.to_check), run) for workspace, one in sorted(told.items())
         ]
         if statements:
-            yield from write(lambda: _all(statements))
+            yield from write(lambda: self._under(lease, statements))
+
+    def _under(self, lease: Lease | None, statements: Sequence[Statement]) -> Flow[None]:
+        return under(self._sync.dialect, self._sync.schema, lease, statements)
 
     def _move(self, workspace: str, thread: str, to: Position, run: str) -> Statement:
         return cursors.move_statement(self._sync.dialect, self._sync.schema, workspace=workspace, thread=thread, to=to, run=run)
-
-
-def _all(statements: Sequence[Statement]) -> Flow[None]:
-    for statement in statements:
-        yield statement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import json
 import threading
@@ -17,7 +18,8 @@ from sqlalchemy.orm import Session
 
 from abreast.access import Held
 from abreast.access.base import drive_on_connection
-from abreast.core.write import Writing, conflict_error, refusal_body, stored_refusal
+from abreast.core import changing
+from abreast.core.write import Writing, conflict_error, in_key_order, refusal_body, stored_refusal
 from abreast.errors import (
     AbreastError,
     ConfigurationError,
@@ -27,14 +29,15 @@ from abreast.errors import (
     VersionConflictError,
 )
 from abreast.store import attribution as attributing
-from abreast.store import log, mutations
+from abreast.store import cursors, log, mutations
 from abreast.store import rows as row_store
-from abreast.store.change import entity_id
+from abreast.store.change import Change, delete, entity_id
 from abreast.store.mutations import Outcome
-from abreast.store.procedures import settle_statement
+from abreast.store.procedures import number_statement, settle_statement
 from abreast.store.statement import Flow, escaped
 from abreast.store.tracked import Readable, TrackedTable
 from abreast.store.values import entity_id_sql, key_condition, workspace_condition
+from abreast.store.writing import Write
 from abreast.types import Attribution, Lease, Row
 
 T = TypeVar("T")
@@ -105,6 +108,45 @@ class Transaction:
         """The end of a row that `get` returned."""
         self.session.delete(object)
 
+    def apply(self, *changes: Change) -> tuple[Row | None, ...]:
+        """Writes rows as `hub.apply` does, in this transaction. Returns each change's row after it, None for a delete.
+
+        The rows have a version only where the application has a column for it; `version` gives the others. Raises what
+        `hub.apply` raises for a version, a row or a value that is wrong; the block should then end.
+        """
+        held = self._open
+        writes = self._writing.writes(changes)
+        with held.errors():
+            held.session.flush()
+        try:
+            rows = self._run(self._apply(writes))
+        except (sa.exc.DBAPIError, OverflowError) as error:
+            raise changing.refusal(error) or error from error
+        self._renew(writes)
+        return rows
+
+    def lock(self, model: Any, id: Any, /) -> int:
+        """Locks the row until the end of the block. Returns the version that it had when the block first locked it.
+        Raises UnknownEntityError."""
+        self.session.flush()
+        (write,) = self._writing.writes([delete(model, id)])
+        return self._run(self._locked(write))
+
+    def version(self, model: Any, id: Any, /) -> int:
+        """The row's version after what this block has written. Raises UnknownEntityError.
+
+        Ask for it last: HEAD moves for it, and other writers of the workspace wait until the block ends.
+        """
+        self.session.flush()
+        (write,) = self._writing.writes([delete(model, id)])
+        return self._run(self._version_now(write))
+
+    def shown(self, revision: int, changed: int) -> bool:
+        """Whether this conversation was shown CURRENT as of `revision`, and told of what had `changed` by then."""
+        thread = self._attribution.thread
+        named = {"thread": thread or "", "workspace": self.workspace, "revision": revision, "changed": changed}
+        return bool(self._run(_one(cursors.shown_statement(self._dialect, self._schema, **named))))  # type: ignore[arg-type]
+
     def returns(self, value: T) -> T:
         """Stores a JSON value as this mutation's outcome, and returns it: `return tx.returns({"id": plan.id})`."""
         try:
@@ -112,6 +154,11 @@ class Transaction:
         except (TypeError, ValueError) as error:
             raise InputError(f"The outcome of a mutation is stored as JSON: {error}") from error
         return value
+
+    @property
+    def mutation(self) -> str | None:
+        """This write's mutation id: the idempotency key for an effect outside."""
+        return self._attribution.mutation
 
     @property
     def _open(self) -> Held:
@@ -137,6 +184,49 @@ class Transaction:
             )
         self._versions[tracked.entity_type, wanted] = version or 0
         return version or 0
+
+    def _locked(self, write: Write) -> Flow[int]:
+        yield from changing.lock(self._writing, self.workspace, write, for_key=False)
+        return (yield from self._version(write.tracked, str(write.change.entity_id)))
+
+    def _version_now(self, write: Write) -> Flow[int]:
+        tracked, wanted = write.tracked, str(write.change.entity_id)
+        first = yield from self._locked(write)
+        if self._dialect == "postgresql" and not tracked.version_column:
+            yield number_statement(self._schema)
+        del self._versions[tracked.entity_type, wanted]
+        version = yield from self._version(tracked, wanted)
+        self._versions[tracked.entity_type, wanted] = first
+        return version
+
+    def _apply(self, writes: list[Write]) -> Flow[tuple[Row | None, ...]]:
+        for write in (writes[index] for index in in_key_order(writes)):
+            tracked, wanted, expected = write.tracked, str(write.change.entity_id), write.change.version
+            yield from changing.lock(self._writing, self.workspace, write)
+            version = yield from self._version(tracked, wanted)
+            if expected is not None and version != expected:
+                raise conflict_error(tracked.entity_type, wanted, expected, (yield from self._row(tracked, wanted, version)))
+        rows = []
+        for write in writes:
+            rows.append((yield from changing.make(self._writing, self.workspace, write)))
+        return tuple(rows)
+
+    def _renew(self, writes: list[Write]) -> None:
+        """Objects that the session has of these rows follow."""
+        session = self._open.session
+        for write in writes:
+            for known in list(session.identity_map.values()):
+                state = sa.inspect(known)
+                if write.tracked.table not in state.mapper.tables or write.change.op == "insert":
+                    continue
+                with contextlib.suppress(InputError):  # a key that is no id is another row's
+                    key: Any = state.identity
+                    if entity_id(key if len(key) > 1 else key[0]) != write.change.entity_id:
+                        continue
+                    if write.change.op == "delete":
+                        session.expunge(known)
+                    else:
+                        session.refresh(known)
 
     def _row(self, tracked: TrackedTable, wanted: str, version: int) -> Flow[Row]:
         query, _ = row_store.rows_query(
@@ -167,7 +257,7 @@ class Transaction:
     def _begin(self, held: Held) -> None:
         outcome = self._run(self._writing.begin(self.workspace, self._attribution, self._lease, self._digest))
         if outcome is not None:
-            self._writing.raise_unless_new(outcome, self._attribution.mutation)
+            self._writing.raise_unless_new(outcome, self._attribution.mutation, self._lease)
             self._repeat(mutations.read_outcome(outcome.body))
             return
         self._run(self._writing.look())
@@ -279,6 +369,11 @@ class AsyncTransaction:
         """See `Transaction`."""
         return self._inner.revision
 
+    @property
+    def mutation(self) -> str | None:
+        """See `Transaction`."""
+        return self._inner.mutation
+
     async def get(self, model: type[ModelT], id: Any, /, *, version: int | None = None) -> ModelT:
         """See `Transaction.get`."""
         return await self._do(partial(self._inner.get, model, id, version=version))
@@ -290,6 +385,22 @@ class AsyncTransaction:
     async def delete(self, object: Any) -> None:
         """See `Transaction.delete`."""
         await self._do(partial(self._inner.delete, object))
+
+    async def apply(self, *changes: Change) -> tuple[Row | None, ...]:
+        """See `Transaction.apply`."""
+        return await self._do(partial(self._inner.apply, *changes))
+
+    async def lock(self, model: Any, id: Any, /) -> int:
+        """See `Transaction.lock`."""
+        return await self._do(partial(self._inner.lock, model, id))
+
+    async def version(self, model: Any, id: Any, /) -> int:
+        """See `Transaction.version`."""
+        return await self._do(partial(self._inner.version, model, id))
+
+    async def shown(self, revision: int, changed: int) -> bool:
+        """See `Transaction.shown`."""
+        return await self._do(partial(self._inner.shown, revision, changed))
 
     async def run(self, function: Callable[[Transaction], T], /) -> T:
         """What a plain function of the transaction returns; it may use the session and load what it likes."""
@@ -368,5 +479,5 @@ class Writes:
         await opened.end(error)
 
 
-def _one(statement: Any) -> Flow[None]:
-    yield statement
+def _one(statement: Any) -> Flow[Any]:
+    return (yield statement)

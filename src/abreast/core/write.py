@@ -39,6 +39,7 @@ class Writing:
         self.access, self.schema, self._find, self.look = access, schema, find, look
         self._checked: set[str] = set()
         self._writers = {t.entity_type: TableWriter(t, access.sql_dialect, access.carried) for t in tables}
+        self._functions = {t.entity_type: function_name(t.entity_type) for t in tables}
 
     def writer(self, model: Any) -> TableWriter:
         """The writer of a model's table. Raises NotTrackedError."""
@@ -63,6 +64,13 @@ class Writing:
     ) -> Operation[Applied]:
         """All changes or none."""
         self.check(workspace, attribution)
+        writes = self.writes(changes)
+        digest = mutations.digest(workspace, [write.payload for write in writes]) if attribution.mutation else ""
+        outcome = yield from govern(self._job(workspace, writes, attribution, lease, digest))
+        return self._applied(outcome, workspace, writes, attribution.mutation, lease)
+
+    def writes(self, changes: Sequence[Change]) -> list[Write]:
+        """The changes of one call, resolved. Raises InputError."""
         if not 0 < len(changes) <= MOST:
             raise InputError(f"apply takes 1 to {MOST} changes, made by insert, update or delete; {len(changes)} were given.")
         if wrong := [type(c).__name__ for c in changes if not isinstance(c, Change)]:
@@ -72,9 +80,7 @@ class Writing:
         if len(set(named)) < len(named):
             kind, entity_id = next(one for one in named if named.count(one) > 1)
             raise InputError(f"{kind} {entity_id} is changed twice. Put what belongs to one row into one change.")
-        digest = mutations.digest(workspace, [write.payload for write in writes]) if attribution.mutation else ""
-        outcome = yield from govern(self._job(workspace, writes, attribution, lease, digest))
-        return self._applied(outcome, workspace, writes, attribution.mutation)
+        return writes
 
     def _job(self, workspace: str, writes: Sequence[Write], attribution: Attribution, lease: Lease | None, digest: str) -> Job:
         def flow() -> Flow[str]:
@@ -82,7 +88,8 @@ class Writing:
 
         if self.access.dialect == "sqlite":
             return Job(workspace, attribution.mutation, flow)
-        order = _in_key_order(writes)
+        several = len(writes) > 1
+        order = in_key_order(writes) if several else [] if writes[0].change.op == "insert" else [0]
         call = {
             "mutation": attribution.mutation,
             "digest": digest,
@@ -93,14 +100,19 @@ class Writing:
             "changes": [self._call(write) for write in writes],
             "order": order,
         }
-        locks = {
-            w.sort_key: self._writers[w.tracked.entity_type].lock(str(w.change.entity_id)) for w in (writes[i] for i in order)
-        }
-        return Job(workspace, attribution.mutation, flow, self.schema, json.dumps(call), locks)
+
+        def locks() -> dict[tuple[str, str], Any]:
+            those = [writes[index] for index in order]
+            return {w.sort_key: self._writers[w.tracked.entity_type].lock(str(w.change.entity_id)) for w in those}
+
+        single = None if several else writes[0].tracked.entity_type
+        return Job(workspace, attribution.mutation, flow, self.schema, json.dumps(call), locks, single)
 
     def _call(self, write: Write) -> dict[str, Any]:
         kind = write.tracked.entity_type
-        return self._writers[kind].call(write) | {"function": function_name(kind)}
+        call = self._writers[kind].call(write)
+        call["function"] = self._functions[kind]
+        return call
 
     # -- statement by statement ----------------------------------------------------------------------------------
 
@@ -114,7 +126,7 @@ class Writing:
         outcome = yield from self.begin(workspace, attribution, lease, digest)
         if outcome is not None:
             return outcome.text
-        for index in _in_key_order(writes):
+        for index in in_key_order(writes):
             change, writer = writes[index].change, self._writers[writes[index].tracked.entity_type]
             found = yield writer.look_statement(schema, workspace, str(change.entity_id), writes[index].key)
             if not found:
@@ -171,15 +183,17 @@ class Writing:
 
     # -- what came of it -----------------------------------------------------------------------------------------
 
-    def raise_unless_new(self, outcome: Outcome, mutation: str | None) -> None:
+    def raise_unless_new(self, outcome: Outcome, mutation: str | None, lease: Lease | None) -> None:
         """Raises what ends every write before it has begun."""
         if outcome.kind == "lost":
-            raise LeaseLostError()
+            raise LeaseLostError(thread=lease.thread if lease is not None else None)
         if outcome.kind == "reused":
             raise MutationReusedError(mutation=mutation)
 
-    def _applied(self, outcome: Outcome, workspace: str, writes: Sequence[Write], mutation: str | None) -> Applied:
-        self.raise_unless_new(outcome, mutation)
+    def _applied(
+        self, outcome: Outcome, workspace: str, writes: Sequence[Write], mutation: str | None, lease: Lease | None
+    ) -> Applied:
+        self.raise_unless_new(outcome, mutation, lease)
         repeated = outcome.kind == "repeated"
         if repeated:
             outcome = mutations.read_outcome(outcome.body)
@@ -234,7 +248,7 @@ def refusal_body(error: RefusedError) -> list[Any]:
     return [error.message, fields]
 
 
-def _in_key_order(writes: Sequence[Write]) -> list[int]:
+def in_key_order(writes: Sequence[Write]) -> list[int]:
     """The positions of the changes whose rows are there already, in the order in which rows are locked."""
     return sorted((i for i, w in enumerate(writes) if w.change.op != "insert"), key=lambda i: writes[i].sort_key)
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
@@ -15,16 +15,18 @@ from sqlalchemy.orm import Session
 from abreast.access import Attribute, Operation, aperform
 from abreast.core import install as installing
 from abreast.core.loading import Loader
+from abreast.core.permits import Permits
 from abreast.core.read import Page
-from abreast.core.render import HISTORY, count_bytes
+from abreast.core.render import HISTORY, WRITES, count_bytes
 from abreast.core.tell import Options
 from abreast.core.transaction import Writes
 from abreast.errors import ConfigurationError
 from abreast.hub.blocking import Blocking
 from abreast.hub.operations import Operations, agents_module
 from abreast.store.change import Change
-from abreast.store.tracked import ReadRule, resolve
+from abreast.store.tracked import ReadRule, Writable, WriteRule, resolve
 from abreast.types import (
+    AGENT,
     UNKNOWN,
     Actor,
     Applied,
@@ -34,6 +36,7 @@ from abreast.types import (
     ChangeEvent,
     CountTokens,
     Finding,
+    Holder,
     Lease,
     OnUnavailable,
     Placement,
@@ -46,8 +49,11 @@ from abreast.types import (
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
+    from langgraph.checkpoint.base import BaseCheckpointSaver
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
+    from abreast.agents.calls import ActorOf
+    from abreast.agents.heartbeat import Holds
     from abreast.agents.middleware import SyncMiddleware
     from abreast.agents.nodes import PreparedCall
     from abreast.agents.runner import RunResult, Validator
@@ -68,7 +74,8 @@ class Abreast:
     `limit` is the number of changes told at once, a workspace; `budget` what CURRENT and CHANGES may take, in tokens as
     `count_tokens` counts them (default: UTF-8 bytes over 3). `placement` is where the text goes: `tail` (behind the
     question) or `system`. `refresh="run"` reads once a run instead of at every model call. `on_unavailable="warn"` lets a
-    run go on when the state cannot be read, and tells the model so. `schema` is where PostgreSQL keeps our tables;
+    run go on when the state cannot be read, and tells the model so. `lease_seconds` is how long a run that died keeps its
+    thread. `schema` is where PostgreSQL keeps our tables;
     `prepared_statements=False` is for a transaction pooler that does not keep them.
     """
 
@@ -83,6 +90,7 @@ class Abreast:
         placement: Placement = "tail",
         refresh: Refresh = "call",
         on_unavailable: OnUnavailable = "stop",
+        lease_seconds: float = 30.0,
         schema: str = "abreast",
         prepared_statements: bool = True,
     ) -> None:
@@ -95,11 +103,19 @@ class Abreast:
                 raise ConfigurationError(f"{name} is one of {', '.join(allowed)}, not {value!r}.")
         if limit < 1:
             raise ConfigurationError("limit is the number of changes told at once: at least 1.")
+        if not lease_seconds > 0:
+            raise ConfigurationError("lease_seconds is how long a lease lasts without a heartbeat: more than 0.")
         if not schema.isidentifier():
             raise ConfigurationError(f"schema is a plain name, not {schema!r}.")
         options = Options(limit, budget or Budget(), count_tokens or count_bytes, refresh, on_unavailable)
         self._core = Operations(
-            database, workspaces=workspaces, schema=schema, placement=placement, options=options, prepared=prepared_statements
+            database,
+            workspaces=workspaces,
+            schema=schema,
+            placement=placement,
+            options=options,
+            lease_seconds=lease_seconds,
+            prepared=prepared_statements,
         )
 
     # -- declarations --------------------------------------------------------------------------------------------
@@ -114,6 +130,7 @@ class Abreast:
         redact: Collection[str] = (),
         labels: Mapping[str, str] | None = None,
         readable: ReadRule | None = None,
+        writable: WriteRule | Writable | None = None,
         version: str | None = None,
         without_workspace: Literal["error", "record"] = "error",
     ) -> None:
@@ -122,9 +139,11 @@ class Abreast:
         `workspace` is the column that holds it, `via("plan_id", Plan)`, or `constant("league")`. `record` names fields
         whose old and new values the log keeps (others are logged by name); `redact` fields whose values are never
         recorded and never shown. `labels` say what people call a field. `readable` is the read rule: run context in,
-        `Readable`, a condition, True or False out. `version` is the application's own version column, kept right for
-        raw writers too. A row that has no workspace is an error for its writer, or with `without_workspace="record"`
-        a line in our table `miss`.
+        `Readable`, a condition, True or False out. `writable` is the write rule of the tools that `tools` makes: a
+        `Writable`, or run context in and `Writable`, True or False out; without it a person may write what he may read.
+        `apply` and `write` are the application's own and ask no rule. `version` is the application's own version column,
+        kept right for raw writers too. A row that has no workspace is an error for its writer, or with
+        `without_workspace="record"` a line in our table `miss`.
         """
         if self._core.in_use:
             raise ConfigurationError("track(...) comes before the first use of the hub.")
@@ -137,6 +156,7 @@ class Abreast:
             redact=redact,
             labels=labels,
             readable=readable,
+            writable=writable,
             version=version,
             without_workspace=without_workspace,
         )
@@ -248,13 +268,25 @@ class Abreast:
 
         `actor`, `thread` and `mutation` stand in the log. With a `mutation` id the call may be repeated: it returns or
         raises what the first one did, and so it is repeated here where the database asks for that. With a `lease`
-        nothing is written unless that run still holds it. Read rules are not asked.
+        nothing is written unless that run still holds it; in the code of a run it is that run's. Read rules are not asked.
 
         Raises VersionConflictError, with the row as it is now, where a change carries another version than the row has;
         UnknownEntityError where a row is not in this workspace; MutationReusedError where the id stands for another
         write; LeaseLostError; InputError for what the database refuses; UnavailableError where it does not answer.
         """
         return await self._do(self._core.apply(workspace, changes, Attribution(actor, thread, mutation), lease))
+
+    async def settle_mutation(self, workspace: str, mutation: str, *, done: bool, outcome: Any = None) -> None:
+        """What a person found out about an effect outside that was started and whose outcome nobody knows.
+
+        `done`: it happened, and a repeat of the call gets `outcome`. Otherwise it did not, and a repeat may try it. Raises
+        InputError where no such effect is open.
+        """
+        await self._do(self._core.settle_mutation(workspace, mutation, done, outcome))
+
+    async def holder(self, thread: str) -> Holder | None:
+        """The run that holds a thread now, and for how long at most should it have died; None where the thread is free."""
+        return await self._do(self._core.holder(thread))
 
     async def standings(self, workspace: str) -> list[Standing]:
         """Every conversation's place in a workspace, the furthest behind first."""
@@ -269,7 +301,8 @@ class Abreast:
         await self._do(self._core.tell(telling))
 
     async def close(self) -> None:
-        """Closes the hub's own connections."""
+        """Closes the hub's own connections, and those of the savers that it handed out."""
+        await asyncio.to_thread(self._core.close_savers)
         await self._core.access.aclose()
 
     # -- agents --------------------------------------------------------------------------------------------------
@@ -278,15 +311,94 @@ class Abreast:
         """The LangChain middleware. Put it last in the agent's list."""
         module = agents_module("middleware")
         core = self._core
-        return module.SyncMiddleware(core.access, core.teller, core.workspaces_of, core.placement)  # type: ignore[no-any-return]
+        return module.SyncMiddleware(  # type: ignore[no-any-return]
+            core.access, core.teller, core.workspaces_of, core.placement, core.schema
+        )
 
-    def tools(self, *models: Any) -> list[BaseTool]:
-        """Read tools: list and get (with version) for each of these tables, or for all, and the history of changes."""
+    def tools(self, *models: Any, write: bool | Collection[str] = True, actor: ActorOf = AGENT) -> list[BaseTool]:
+        """Tools for each of these tables, or for all: list and get (with version), create, update and delete, and the
+        history of changes.
+
+        A write names the version that was read, and is made once, in the conversation's thread, as `actor` or as what it
+        returns for the run context. `write=False` makes only those that read, `{"update_plan"}` only the write tools of
+        these names. Workspace and rights are the run context's: see `track`.
+        """
         tables = [self._core.of(model) for model in models] or list(self._core.tracked.values())
         module = agents_module("tools")
         core = self._core
         core.tool_names.update({t.entity_type: module.list_tool_name(t) for t in tables} | {HISTORY: module.HISTORY})
-        return module.ReadTools(core.access, core.reader, core.workspaces_of).of(tables)  # type: ignore[no-any-return]
+        writing = agents_module("write_tools").WriteTools(
+            Permits(core.sync), core.workspaces_of, core.write, actor, core.access.sql_dialect
+        )
+        made = writing.of(tables, write)
+        if made and any(t.version_column is None for t in tables):
+            core.tool_names[WRITES] = made[0].name
+        return [*module.ReadTools(core.access, core.reader, core.workspaces_of).of(tables), *made]
+
+    def checkpointer(self, database: str | URL | None = None, *, serde: Any = None) -> BaseCheckpointSaver[str]:
+        """A saver for the agent's checkpoints that writes them only for the run that holds the thread.
+
+        It is LangGraph's own, behind one check inside each write; one object serves `invoke` and `ainvoke`, makes its
+        tables itself, and needs no event loop to be made. Without `database` the checkpoints go beside the hub's data:
+        on PostgreSQL into the same database, on SQLite into a file of their own (`app.db`: `app.checkpoints.db`).
+        Conversations that LangGraph's saver wrote there go on. Outside `hub.run`, write under `hub.lease`.
+        """
+        return self._core.saver(database, serde)  # type: ignore[no-any-return]
+
+    def lease(self, thread: str) -> Holds:
+        """`with` or `async with`: holds a thread outside a run, for `agent.update_state(held.config, …)` for example.
+
+        Raises ThreadBusyError while a run has it, and LeaseLostError at the end if another run took it meanwhile.
+        """
+        return self._core.hold(thread)
+
+    @overload
+    def tool(self, function: Callable[..., Any], /) -> BaseTool: ...
+
+    @overload
+    def tool(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        permission: str | Callable[[Any], bool] | None = None,
+        actor: ActorOf = AGENT,
+        repeatable: bool = False,
+        workspace: Callable[[Any, Mapping[str, Any]], str] | None = None,
+    ) -> Callable[[Callable[..., Any]], BaseTool]: ...
+
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        permission: str | Callable[[Any], bool] | None = None,
+        actor: ActorOf = AGENT,
+        repeatable: bool = False,
+        workspace: Callable[[Any, Mapping[str, Any]], str] | None = None,
+    ) -> BaseTool | Callable[[Callable[..., Any]], BaseTool]:
+        """Decorator: the application's own function as a tool of an agent. Its docstring and types are what the model reads.
+
+        The types of its parameters say what it does; the model sees none of these. With a `Transaction` (in an
+        asynchronous function an `AsyncTransaction`) it writes: the parameter is the open transaction of `hub.write`, and
+        what it returns (JSON) is stored as the outcome. The same call again, after a crash or in the same turn, is
+        answered with that; `repeatable` where twice in a turn means twice. With a `MutationId` it has an effect outside,
+        a mail or a payment: it gets the key that makes a repeat harmless there, and a call whose outcome is unknown is not
+        made again before `settle_mutation`. It raises RefusedError where it did nothing. `ToolRuntime` is LangChain's.
+
+        `permission` is a name among the run context's `permissions`, or a function of the context. `workspace` chooses one
+        where the context has several: run context and arguments in. Errors are answers to the model, not the end of the
+        run; what the function raises of its own is logged, and the model sees a reference to it.
+        """
+        module = agents_module("function_tool")
+        options = module.Options(name, permission, actor, repeatable, workspace)
+
+        def made(function: Callable[..., Any]) -> BaseTool:
+            return module.FunctionTool(self._core, function, options).made()  # type: ignore[no-any-return]
+
+        return made if function is None else made(function)
 
     async def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:
         """The messages for a model node's call in a hand-made graph; its answer goes back through `aanswered`."""
@@ -307,6 +419,10 @@ class Abreast:
         `input` is text, messages, a state, a `Command` (to resume) or None. Other keys of `config` pass through. Each of
         `validate` gets the final state; it raises or returns False where the answer must not count. Exceptions of the
         agent are raised as they are; the conversation then keeps its place.
+
+        Raises ThreadBusyError while another run holds the thread, and LeaseLostError if another run took it from this one,
+        which was frozen or cut off for longer than `lease_seconds`: then nothing of it counts. A run for the same thread
+        inside a tool of this one is part of it.
         """
         return await self._core.runner.arun(agent, input, thread=thread, context=context, config=config, validate=validate)
 

@@ -10,7 +10,7 @@ from abreast.core import install as installing
 from abreast.core.read import Page
 from abreast.hub.operations import Operations
 from abreast.store.change import Change
-from abreast.types import UNKNOWN, Actor, Applied, Attribution, Batch, ChangeEvent, Finding, Lease, Row, Standing, Telling
+from abreast.types import UNKNOWN, Actor, Applied, Attribution, Batch, ChangeEvent, Finding, Holder, Lease, Row, Standing, Telling
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -82,6 +82,14 @@ class Blocking:
         """See `Abreast.apply`."""
         return self._do(self._core.apply(workspace, changes, Attribution(actor, thread, mutation), lease))
 
+    def settle_mutation(self, workspace: str, mutation: str, *, done: bool, outcome: Any = None) -> None:
+        """See `Abreast.settle_mutation`."""
+        self._do(self._core.settle_mutation(workspace, mutation, done, outcome))
+
+    def holder(self, thread: str) -> Holder | None:
+        """See `Abreast.holder`."""
+        return self._do(self._core.holder(thread))
+
     def standings(self, workspace: str) -> list[Standing]:
         """See `Abreast.standings`."""
         return self._do(self._core.standings(workspace))
@@ -113,6 +121,7 @@ class Blocking:
 
     def close(self) -> None:
         """See `Abreast.close`."""
+        self._core.close_savers()
         self._core.access.close()
 
     def _do(self, operation: Operation[T]) -> T:

@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
 
-from abreast.access import Access, Operation, open_access, read, snapshot, write
+from abreast.access import Access, Operation, checkpoint_url, open_access, read, snapshot, write
+from abreast.agents.scope import current as running
 from abreast.core import install as installing
+from abreast.core.effects import Effects, is_json
+from abreast.core.lease import Leases
 from abreast.core.loading import Loader
 from abreast.core.mark import Start
 from abreast.core.read import Page, Reader
@@ -20,17 +24,31 @@ from abreast.core.sync import Sync, Wanted
 from abreast.core.tell import Options, Teller
 from abreast.core.transaction import Transaction, Writes
 from abreast.core.write import Writing
-from abreast.errors import ConfigurationError, ContextError, MissingExtraError, NotTrackedError
+from abreast.errors import ConfigurationError, ContextError, InputError, MissingExtraError, NotTrackedError
 from abreast.store import cursors, log, upkeep
 from abreast.store.change import Change
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import TrackedTable, table_of
 from abreast.store.values import canonical_workspace
-from abreast.types import Applied, Attribution, Batch, ChangeEvent, Finding, Lease, Placement, Position, Row, Standing, Telling
+from abreast.types import (
+    Applied,
+    Attribution,
+    Batch,
+    ChangeEvent,
+    Finding,
+    Holder,
+    Lease,
+    Placement,
+    Position,
+    Row,
+    Standing,
+    Telling,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from abreast.agents.heartbeat import Heartbeat, Holds
     from abreast.agents.nodes import Preparer
     from abreast.agents.runner import Runner
 
@@ -67,6 +85,7 @@ class Operations:
         schema: str,
         placement: Placement,
         options: Options,
+        lease_seconds: float,
         prepared: bool,
     ) -> None:
         self.access: Access = open_access(database, prepared=prepared)
@@ -74,6 +93,8 @@ class Operations:
         self.tracked: dict[sa.Table, TrackedTable] = {}
         self.loaders: dict[str, Loader] = {}
         self.tool_names: dict[str, str] = {}
+        self.lease_seconds, self.prepared = lease_seconds, prepared
+        self.savers: WeakSet[Any] = WeakSet()
         self._workspaces = workspaces
         self.verified: Any = None
 
@@ -108,6 +129,10 @@ class Operations:
     @cached_property
     def writing(self) -> Writing:
         return Writing(self.access, self.schema, self.sync.tables, self.of, self._look)
+
+    @cached_property
+    def effects(self) -> Effects:
+        return Effects(self.writing)
 
     @property
     def in_use(self) -> bool:
@@ -233,20 +258,65 @@ class Operations:
     ) -> Operation[Applied]:
         if self.access.dialect != "sqlite" and self.verified is None:  # SQLite looks in the write itself
             yield from self.verify()
-        return (yield from self.writing.apply(workspace, changes, attribution, lease))
+        return (yield from self.writing.apply(workspace, changes, attribution, lease or _lease_of_run(attribution.thread)))
 
     def write(self, workspace: str, attribution: Attribution, lease: Lease | None, payload: Any) -> Writes:
-        return Writes(lambda: Transaction(self.writing, workspace, attribution, lease, payload))
+        held = lease or _lease_of_run(attribution.thread)
+        return Writes(lambda: Transaction(self.writing, workspace, attribution, held, payload))
+
+    def settle_mutation(self, workspace: str, mutation: str, done: bool, outcome: Any) -> Operation[None]:
+        if not is_json(outcome):
+            raise InputError("The outcome of a mutation is stored as JSON.")
+        yield from self.effects.settle_by_hand(self.canonical(workspace), mutation, done=done, outcome=outcome)
 
     # -- agents --------------------------------------------------------------------------------------------------
 
     @cached_property
     def runner(self) -> Runner:
-        return agents_module("runner").Runner(self.access, self.teller, self.workspaces_of)  # type: ignore[no-any-return]
+        return agents_module("runner").Runner(  # type: ignore[no-any-return]
+            self.access, self.teller, self.workspaces_of, self.heartbeat, leased=bool(self.sync.tables)
+        )
+
+    def holder(self, thread: str) -> Operation[Holder | None]:
+        return (yield from self.leases.holder(thread))
+
+    @cached_property
+    def leases(self) -> Leases:
+        return Leases(self.access.dialect, self.schema, self.lease_seconds, self.verify)
+
+    @cached_property
+    def heartbeat(self) -> Heartbeat:
+        optional = self.options.on_unavailable == "warn"
+        return agents_module("heartbeat").Heartbeat(self.access, self.leases, optional=optional)  # type: ignore[no-any-return]
+
+    def hold(self, thread: str) -> Holds:
+        """A thread, held outside a run. Raises ConfigurationError where nothing is tracked, and so nothing leased."""
+        if not self.sync.tables:
+            raise ConfigurationError("This hub tracks no tables, so it has no leases. Declare them with hub.track(...).")
+        return agents_module("heartbeat").Holds(self.heartbeat, thread, list(self.savers))  # type: ignore[no-any-return]
+
+    def saver(self, database: str | URL | None, serde: Any) -> Any:
+        """A new saver; `close` closes it."""
+        url = checkpoint_url(self.access.url, database)
+        made = agents_module("savers").open_saver(url, prepared=self.prepared, serde=serde)
+        self.savers.add(made)
+        return made
+
+    def close_savers(self) -> None:
+        """Closes the savers that were handed out."""
+        for saver in list(self.savers):
+            saver.close()
 
     @cached_property
     def preparer(self) -> Preparer:
         return agents_module("nodes").Preparer(self.access, self.teller, self.workspaces_of, self.placement)  # type: ignore[no-any-return]
+
+
+def _lease_of_run(thread: str | None) -> Lease | None:
+    """The lease of the run in whose code this is, unless the write is said to be another conversation's."""
+    scope = running.get()
+    mine = scope is not None and not scope.ended and thread in (None, scope.thread)
+    return scope.lease if scope is not None and mine else None
 
 
 def agents_module(module: str) -> Any:

@@ -21,10 +21,13 @@ from abreast.store.values import load
 LONGEST = 200
 """Characters of a mutation id."""
 
+_digested = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), sort_keys=True).encode
+
 OTHER_WORKSPACE = "abreast: a row of another workspace was written."
 
-Kind = Literal["rows", "conflict", "returned", "stale", "refused", "absent", "lost", "reused", "repeated", "failed"]
-"""What came of a write. The first five are stored: `rows` and `conflict` of `apply`, the others of `write`."""
+Kind = Literal["rows", "conflict", "returned", "stale", "refused", "started", "absent", "lost", "reused", "repeated", "failed"]
+"""What came of a write. The first six are stored: `rows` and `conflict` of `apply`, the others of `write`; `started` stands
+for an effect outside the database until its outcome is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,7 @@ def check_mutation(mutation: str | None) -> None:
 
 def digest(workspace: str, payload: Any) -> str:
     """What tells one write from another under the same mutation id."""
-    text = json.dumps([workspace, payload], ensure_ascii=True, separators=(",", ":"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_digested([workspace, payload]).encode()).hexdigest()
 
 
 def lock_statement(*, workspace: str, mutation: str) -> Statement:
@@ -92,6 +94,25 @@ def store_statement(dialect: DialectName, schema: str, *, workspace: str, mutati
         f"insert into {own(dialect, 'mutation', schema)} (workspace, mutation, digest, outcome) "
         f"values (:workspace, :mutation, :digest, :outcome)",
         {"workspace": workspace, "mutation": mutation, "digest": digest, "outcome": outcome},
+    )
+
+
+def settle_statement(
+    dialect: DialectName, schema: str, *, workspace: str, mutation: str, claim: str | None, outcome: str | None
+) -> Statement:
+    """Replaces what stands for an effect that was started by its outcome, or forgets it where there is none. One row if it
+    stood there. `claim` is its text; None for anyone's."""
+    place = own(dialect, "mutation", schema)
+    action = f"delete from {place}" if outcome is None else f"update {place} set outcome = :outcome"
+    started = "outcome = :claim" if claim is not None else "outcome like '[\"started\",%'"
+    return Statement(
+        f"{action} where workspace = :workspace and mutation = :mutation and {started} returning mutation",
+        {
+            "workspace": workspace,
+            "mutation": mutation,
+            **({"outcome": outcome} if outcome is not None else {}),
+            **({"claim": claim} if claim is not None else {}),
+        },
     )
 
 

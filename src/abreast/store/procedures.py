@@ -1,13 +1,16 @@
 """The functions of governed writes on PostgreSQL, made from the tracked tables: a whole write is one round trip.
 
 They run with the rights of the caller. Their SQL is in `sql/postgresql/`: `write.sql` is what all tables share,
-`write_table.sql` what each has of its own.
+`write_table.sql` what each has of its own, `write_bodies.sql` what both are made of.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from sqlalchemy.dialects import postgresql
@@ -19,7 +22,7 @@ from abreast.store.tracked import TrackedTable
 from abreast.store.values import entity_id_sql, reference, row_sql, workspace_condition
 from abreast.store.writing import TableWriter, assignment
 
-_SHARED = ("apply_one", "apply", "settle")
+_SHARED = ("apply_several", "apply", "settle")
 
 
 def function_name(entity_type: str) -> str:
@@ -29,23 +32,50 @@ def function_name(entity_type: str) -> str:
     return f"row_{entity_type.encode()[:40].decode(errors='ignore')}~{hashlib.sha256(entity_type.encode()).hexdigest()[:8]}"
 
 
+def single_name(entity_type: str) -> str:
+    """The function of a tracked table that does a whole write of one change."""
+    return "one" + function_name(entity_type).removeprefix("row")
+
+
+@cache
+def _bodies() -> dict[str, str]:
+    """The sections of `write_bodies.sql`."""
+    text = files("abreast.store").joinpath("sql", "postgresql", "write_bodies.sql").read_text(encoding="utf-8")
+    parts = re.split(r"^--- (\w+)\n", text, flags=re.MULTILINE)
+    return {name: re.sub(r"--[^\n]*", "", body).strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
 def install_statements(schema: str, tables: Sequence[TrackedTable], default_schema: str | None = None) -> list[str]:
     """Statements that make or renew the functions, for one transaction."""
     own_schema = quote(schema)
     dialect: Any = postgresql.base.PGDialect()  # type: ignore[no-untyped-call]
-    made = [_table_function(TableWriter(tracked, dialect), own_schema, default_schema) for tracked in tables]
-    branches = "".join(
-        f"when {literal(t.entity_type)} "
-        f"then _one := {own_schema}.{quote(function_name(t.entity_type))}(_workspace, _change, _stage);\n"
-        for t in tables
-    )
-    # A table that another program has installed is called by its name.
-    other = (
+    writers = [TableWriter(tracked, dialect) for tracked in tables]
+    made = [text for writer in writers for text in _table_functions(writer, own_schema, default_schema)]
+    row = _by_table(
+        tables,
+        "_change ->> 'type'",
+        lambda kind: f"_one := {own_schema}.{quote(function_name(kind))}(_workspace, _change, _stage);",
+        # A table that another program has installed is called by its name.
         f"execute 'select r.* from ' || {literal(own_schema)} || '.' || quote_ident(_change ->> 'function') || '($1, $2, $3) r' "
-        f"into _one using _workspace, _change, _stage;"
+        f"into _one using _workspace, _change, _stage;",
     )
-    write_row = f"case _change ->> 'type'\n{branches or 'when null then null;'}else {other}\nend case;"
-    return [*made, *script("postgresql", "write", schema=own_schema, write_row=write_row)]
+    single = _by_table(
+        tables,
+        "_job #>> '{changes,0,type}'",
+        lambda kind: f"_one := {own_schema}.{quote(single_name(kind))}(_workspace, _job, false);",
+        f"execute 'select r.* from ' || {literal(own_schema)} || '.' "
+        f"|| quote_ident('one' || substr(_job #>> '{{changes,0,function}}', 4)) || '($1, $2, false) r' "
+        f"into _one using _workspace, _job;",
+    )
+    several = f"_one := {own_schema}.apply_several(_workspace, _job, false);"
+    either = f"if jsonb_array_length(_job -> 'changes') > 1 then\n{several}\nelse\n{single}\nend if;"
+    parts = {name: _bodies()[name] for name in ("begin", "numbered", "stored", "last_place")}
+    return [*made, *script("postgresql", "write", write_row=row, write_single=either, **parts, schema=own_schema)]
+
+
+def _by_table(tables: Sequence[TrackedTable], kind: str, call: Callable[[str], str], other: str) -> str:
+    branches = "".join(f"when {literal(t.entity_type)} then {call(t.entity_type)}\n" for t in tables)
+    return f"case {kind}\n{branches or 'when null then null;'}else {other}\nend case;"
 
 
 def uninstall_statement(schema: str) -> str:
@@ -55,7 +85,7 @@ def uninstall_statement(schema: str) -> str:
         "do $$ declare _found record; begin "
         "for _found in select p.oid::regprocedure as name from pg_catalog.pg_proc p "
         f"where p.pronamespace = pg_catalog.to_regnamespace({literal(quote(schema))}) "
-        f"and (p.proname in ({names}) or pg_catalog.starts_with(p.proname, 'row_')) "
+        f"and (p.proname in ({names}) or pg_catalog.starts_with(p.proname, 'row_') or pg_catalog.starts_with(p.proname, 'one_')) "
         "loop execute 'drop function ' || _found.name; end loop; end $$"
     )
 
@@ -69,6 +99,31 @@ def apply_statement(schema: str, workspace: str, calls: Sequence[str], locks: st
     )
 
 
+def single_statement(schema: str, workspace: str, call: str, entity_type: str) -> Statement:
+    """One call for one write of one change. Answered with what became of it and, as JSON, its outcome if that is stored
+    under its mutation, otherwise the outcome's body."""
+    function = f"{quote(schema)}.{quote(single_name(entity_type))}"
+    return Statement(
+        f"select r.kind, r.body::text from {function}(:workspace, cast(:call as jsonb), true) r",
+        {"workspace": workspace, "call": call},
+    )
+
+
+def row_statement(schema: str, workspace: str, call: str, stage: str, entity_type: str) -> Statement:
+    """One stage of one row's write, inside a transaction of the caller's. Answered with kind, entity id and the row."""
+    return Statement(
+        f'select r.kind, r.entity_id, r."row"::text from {quote(schema)}.{quote(function_name(entity_type))}'
+        f"(cast(:workspace as text), cast(:call as jsonb), cast(:stage as text)) r",
+        {"workspace": workspace, "call": call, "stage": stage},
+    )
+
+
+def number_statement(schema: str) -> Statement:
+    """Gives the events of this transaction their revisions now, and those that follow as they come. Nobody else numbers
+    events of the workspace until it ends."""
+    return Statement(f"set constraints {quote(schema)}.abreast_number immediate")
+
+
 def settle_statement(schema: str, *, workspace: str, mutation: str | None, digest: str, kind: str, body: str) -> Statement:
     """Ends a write that the caller has made himself: what it wrote must be of the workspace. Numbers it, stores the
     outcome, and answers with the revision."""
@@ -79,7 +134,7 @@ def settle_statement(schema: str, *, workspace: str, mutation: str | None, diges
     )
 
 
-def _table_function(writer: TableWriter, schema: str, default_schema: str | None) -> str:
+def _table_functions(writer: TableWriter, schema: str, default_schema: str | None) -> list[str]:
     tracked = writer.tracked
     here = tracked.table.schema or default_schema
     table = f"{quote(here)}.{quote(tracked.table.name)}" if here else quote(tracked.table.name)
@@ -87,7 +142,7 @@ def _table_function(writer: TableWriter, schema: str, default_schema: str | None
     entity_id = entity_id_sql("postgresql", tracked)
     row = written_out(row_sql("postgresql", tracked, entity_id), width=str(WIDEST))
     home = workspace_condition("postgresql", tracked)
-    version, last, at_home = tracked.version_column, _last_event_sql(schema, tracked), written_out(home, workspace="_workspace")
+    version, at_home = tracked.version_column, written_out(home, workspace="_workspace")
     returned = 'entity_id, "row", _home' + (", version" if version else "")
 
     def key(new: str) -> str:
@@ -107,11 +162,21 @@ def _table_function(writer: TableWriter, schema: str, default_schema: str | None
         )
     if not updates:  # a table of nothing but its key
         updates.append("when null then null;")
-    (text,) = script(
+    bodies = _bodies()
+    own_version = f"select {name}.{quote(version)} into version from {table} where {key('_new')};" if version else ""
+    # Sections are filled in first: what stands in them is filled in with the rest.
+    parts = {name: bodies[name] for name in ("write", "begin", "numbered", "stored")} | {
+        "version_before": own_version or bodies["version_of_event"],
+        "version_after": "" if version else bodies["version_of_event"],
+        "place_after": bodies["last_place"] if version else bodies["place_of_event"],
+    }
+    return script(
         "postgresql",
         "write_table",
+        **parts,
         schema=schema,
         function=quote(function_name(tracked.entity_type)),
+        single=quote(single_name(tracked.entity_type)),
         table=table,
         source=quote(tracked.table.name),
         json_columns="\n    ".join(
@@ -127,22 +192,5 @@ def _table_function(writer: TableWriter, schema: str, default_schema: str | None
         returned=returned,
         returning_text=literal(returning(written_out(home, workspace="$2"))),
         updates="\n            ".join(updates),
-        version_before=f"select {name}.{quote(version)} into version from {table} where {key('_new')} and {at_home};"
-        if version
-        else f'select v.place, v.known into "position", version from {table} left join lateral ({last}) v on true '
-        f"where {key('_new')} and {at_home};",
-        version_after="" if version else f'select v.place, v.known into "position", version from ({last}) v;',
-    )
-    return text
-
-
-def _last_event_sql(schema: str, tracked: TrackedTable) -> str:
-    """The version of an entity: its last event's revision, or the event's place where it has no revision yet."""
-    return (
-        f"select case when e.xact = pg_current_xact_id_if_assigned() then e.ord end as place, "
-        f"case when e.xact is distinct from pg_current_xact_id_if_assigned() then ("
-        f"select b.last - b.last_ord + e.ord from {schema}.block b where b.workspace = e.workspace and b.xact = e.xact "
-        f"and b.last_ord >= e.ord order by b.last_ord limit 1) end as known "
-        f"from {schema}.event e "
-        f"where e.entity_type = {literal(tracked.entity_type)} and e.entity_id = entity_id order by e.seq desc limit 1"
+        entity_type=literal(tracked.entity_type),
     )

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import NoInspectionAvailable
 
 from abreast.errors import ConfigurationError, NotTrackedError
+from abreast.types import Operation
 
 Kind = Literal["text", "integer", "float", "decimal", "boolean", "date", "datetime", "time", "uuid", "bytes", "json"]
 
@@ -79,6 +80,43 @@ ReadRule = Callable[[Any], "Readable | sa.ColumnElement[bool] | bool"]
 """Run context in; `Readable`, a condition, `True` (all) or `False` (nothing) out. Asked at every read."""
 
 
+OPERATIONS: tuple[Operation, ...] = ("insert", "update", "delete")
+
+
+@dataclass(frozen=True)
+class Writable:
+    """What a person may write of one table through an agent's tools, on top of what he may read.
+
+    `operations` are those allowed. `fields` are the fields that may be set, None for all that he may read; a redacted
+    field can be set only if it is named here. `where` is a condition that the row must meet before the write and after
+    it.
+    """
+
+    operations: frozenset[Operation] = frozenset(OPERATIONS)
+    fields: frozenset[str] | None = None
+    where: sa.ColumnElement[bool] | None = None
+
+    def __init__(
+        self,
+        operations: Collection[Operation] = OPERATIONS,
+        fields: Collection[str] | None = None,
+        where: sa.ColumnElement[bool] | None = None,
+    ) -> None:
+        for option, given in (("operations", operations), ("fields", fields)):
+            if isinstance(given, str):
+                raise ConfigurationError(f"{option} takes a set of names: {{{given!r}}}.")
+        if unknown := sorted(set(operations) - set(OPERATIONS)):
+            raise ConfigurationError(f"{unknown[0]!r} is none of the operations {', '.join(OPERATIONS)}.")
+        object.__setattr__(self, "operations", frozenset(operations))
+        object.__setattr__(self, "fields", None if fields is None else frozenset(fields))
+        object.__setattr__(self, "where", where)
+
+
+WriteRule = Callable[[Any], "Writable | sa.ColumnElement[bool] | bool"]
+"""Run context in; `Writable`, a condition, `True` (what he may read) or `False` (nothing) out. Asked at every write of a
+tool."""
+
+
 @dataclass(frozen=True)
 class TrackedTable:
     """One table under watch.
@@ -95,6 +133,7 @@ class TrackedTable:
     hop: Hop | None
     workspace_constant: str | None
     readable: ReadRule | None
+    writable: WriteRule | Writable | None
     version_column: str | None
     without_workspace: Literal["error", "record"]
     model: Any
@@ -131,6 +170,7 @@ def resolve(
     redact: Collection[str] = (),
     labels: Mapping[str, str] | None = None,
     readable: ReadRule | None = None,
+    writable: WriteRule | Writable | None = None,
     version: str | None = None,
     without_workspace: Literal["error", "record"] = "error",
 ) -> TrackedTable:
@@ -213,10 +253,16 @@ def resolve(
         hop=hop,
         workspace_constant=workspace_constant,
         readable=readable,
+        writable=_in_columns(writable, column) if isinstance(writable, Writable) else writable,
         version_column=column(version) if version else None,
         without_workspace=without_workspace,
         model=model,
     )
+
+
+def _in_columns(rule: Writable, column: Callable[[Any], str]) -> Writable:
+    """The rule with its fields as column names. Raises ConfigurationError for one that is none."""
+    return rule if rule.fields is None else Writable(rule.operations, {column(item) for item in rule.fields}, rule.where)
 
 
 def kind_of(declared: sa.types.TypeEngine[Any]) -> Kind:

@@ -271,6 +271,28 @@ def rows_values(
     return ids, map(dict, map(zip, repeat(names), zip(*read, strict=True)))
 
 
+class RowReader:
+    """`rows_values` of one row at a time, for whoever reads rows of one table again and again."""
+
+    def __init__(self, tracked: TrackedTable, dialect: DialectName, width: int) -> None:
+        fields, self._key = shown(tracked), _key_among_values(dialect, tracked)
+        self._names: list[str | None] = [*([None] if self._key is None else []), *(f.name for f in fields)]
+        self._chunked = len(self._names) > _CHUNK
+        self._as_parsed = frozenset(f.name for f in fields if f.kind in _AS_PARSED)
+        self._fields, self._dialect, self._width = {f.name: f for f in fields}, dialect, width
+
+    def read(self, raw: Sequence[Any]) -> tuple[str, dict[str, Any]]:
+        """The entity id, and JSON values by name."""
+        flat = list(chain.from_iterable(raw)) if self._chunked else raw
+        values: dict[Any, Any] = dict(zip(self._names, flat, strict=True))
+        entity_id = values.pop(None) if self._key is None else str(flat[self._key])
+        for name, value in values.items():
+            plain = name in self._as_parsed and (type(value) is int or (type(value) is str and len(value) <= self._width))
+            if not plain and value is not None:
+                values[name] = canonical_row(self._fields[name], value, self._dialect, self._width)
+        return entity_id, values
+
+
 def _column(field: Field, values: Sequence[Any], dialect: DialectName, width: int) -> Sequence[Any]:
     """`canonical_row` of all values of one field. A batch reads thousands, and nearly all are what they should be: a call
     for each would cost more than the statement that fetched them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -20,11 +20,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from abreast.errors import InputError, UnknownEntityError
 from abreast.store.change import Change
-from abreast.store.rows import WIDEST, read_listed
+from abreast.store.rows import WIDEST
 from abreast.store.schema import DialectName, own, quote
 from abreast.store.statement import Statement
 from abreast.store.tracked import Kind, TrackedTable, column_names
-from abreast.store.values import entity_id_sql, key_parts, reference, row_sql, workspace_condition
+from abreast.store.values import RowReader, entity_id_sql, key_parts, reference, row_sql, workspace_condition
 from abreast.types import Row
 
 _OF_KIND: dict[Kind, tuple[type, ...]] = {
@@ -77,7 +77,9 @@ class TableWriter:
         self._counter = None if mapper is None or mapper.version_id_col is None else mapper.version_id_col.name
         self._made_on_insert = self._made("default")
         self._made_on_update = self._made("onupdate")
-        key = {f.name for f in tracked.key}
+        self._key = key = frozenset(f.name for f in tracked.key)
+        database: DialectName = "sqlite" if dialect.name == "sqlite" else "postgresql"
+        self._read_row = RowReader(tracked, database, WIDEST).read
         types = [c.type for c in tracked.table.primary_key.columns]
         self._plain_key = all(f.kind in ("text", "integer", "uuid", "date") for f in tracked.key) and not any(
             isinstance(declared, sa.types.TypeDecorator | sa.Enum) for declared in types
@@ -92,9 +94,8 @@ class TableWriter:
     def write(self, change: Change) -> Write:
         """The change, resolved. Raises InputError that names the field which is wrong."""
         kind, given = self.tracked.entity_type, self._given(change)
-        keys = {f.name for f in self.tracked.key}
         if change.op == "update":
-            if moved := sorted(keys & given.keys()):
+            if moved := sorted(self._key & given.keys()):
                 raise InputError(f"{kind}.{moved[0]} is part of the key. A row keeps its key: delete it and insert another.")
             if not given:
                 raise InputError(f"This update of {kind} {change.entity_id} names no field.")
@@ -130,6 +131,8 @@ class TableWriter:
     def _complete(self, change: Change, given: Mapping[str, Any], values: dict[str, Any], expressions: dict[str, str]) -> None:
         """Adds what Python and the model make by themselves, as the ORM would."""
         inserting = change.op == "insert"
+        if not inserting and not self._made_on_update:
+            return
         context = _Context({self.columns[name].key: value for name, value in given.items()})
         for name, (constant, call, sql) in (self._made_on_insert if inserting else self._made_on_update).items():
             if name in given:
@@ -206,8 +209,15 @@ class TableWriter:
             if change.version is not None:
                 made["version"] = change.version
             if change.op == "update":
-                made["set"] = assignment(write.columns)
+                made["set"] = self._assignment(write)
         return made
+
+    def _assignment(self, write: Write) -> str:
+        shape = ("set", tuple(write.values), tuple(write.expressions.items()))
+        text = self._statements.get(shape)
+        if text is None:
+            text = self._statements[shape] = assignment(write.columns)
+        return text
 
     def _key_texts(self, entity_id: str) -> dict[str, str]:
         """The key as texts that PostgreSQL reads back into its columns."""
@@ -280,9 +290,8 @@ class TableWriter:
 
     def row(self, raw: Any, version: int) -> Row:
         """A row that `row_sql` selected, parsed."""
-        dialect: DialectName = "sqlite" if self._dialect.name == "sqlite" else "postgresql"
-        (read,) = read_listed(self.tracked, [raw], dialect, WIDEST)
-        return replace(read, version=version)
+        entity_id, values = self._read_row(raw)
+        return Row(self.tracked.entity_type, entity_id, values, version)
 
 
 class _Binding:

@@ -1,0 +1,118 @@
+"""Around one tool call: the fence before it, and an answer in place of what would end the run."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from langchain.agents.middleware import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
+from pydantic import ValidationError
+
+from abreast.access import Access, Operation, read
+from abreast.agents.answers import answer_of
+from abreast.agents.calls import scope_of
+from abreast.core.render import quoted
+from abreast.errors import LeaseLostError, UnavailableError
+from abreast.store import leases
+from abreast.store.statement import Flow
+from abreast.types import Lease
+
+FENCED = frozenset({"write", "function"})
+"""What the hub's own tools say of themselves under `abreast` when they ask for the lease in their own transaction."""
+
+NOT_ASKED = quoted(
+    {"error": "The database does not answer just now, so this call did not run.", "do": "Call once more, or say so."}
+)
+
+
+class Guard:
+    """Lets a tool run only while its run holds the conversation, and turns its failure into an answer to the model."""
+
+    def __init__(self, access: Access, schema: str) -> None:
+        self._access, self._schema = access, schema
+
+    def fence(self, request: ToolCallRequest) -> Operation[ToolMessage | None]:
+        """None where the tool may run, or the answer in its place where nobody could be asked. Without a lease nothing is.
+
+        Raises LeaseLostError where another run has taken the conversation: that ends this one.
+        """
+        lease = self._lease(request)
+        if lease is None:
+            return None
+        try:
+            held = yield from read(lambda: self._held(lease))
+        except UnavailableError:
+            return _message(NOT_ASKED, request)
+        if not held:
+            raise LeaseLostError(thread=lease.thread)
+        return None
+
+    @staticmethod
+    def guarded(request: ToolCallRequest) -> ToolCallRequest:
+        """The request with a tool whose own errors cannot be taken for errors of its arguments."""
+        return request if request.tool is None else request.override(tool=cast("BaseTool", _Guarded(request.tool, request)))
+
+    def _held(self, lease: Lease) -> Flow[bool]:
+        return bool((yield leases.hold_statement(self._access.dialect, self._schema, lease)))
+
+    @staticmethod
+    def _lease(request: ToolCallRequest) -> Lease | None:
+        if request.runtime is None or ((request.tool and request.tool.metadata) or {}).get("abreast") in FENCED:
+            return None
+        scope = scope_of(request.runtime.config)
+        return scope.lease if scope is not None else None
+
+
+class _Guarded:
+    """A tool as ToolNode calls it, with an answer where its body raises a ValidationError.
+
+    ToolNode takes every one for an error of the arguments and shows its text, which quotes the values that failed; the
+    body's own may be secrets. Any other error goes on, so that a middleware behind the hub's may try again.
+    """
+
+    def __init__(self, tool: BaseTool, request: ToolCallRequest) -> None:
+        self._tool, self._request = tool, request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tool, name)
+
+    def invoke(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return self._tool.invoke(*arguments, **named)
+        except ValidationError as error:
+            return self._answered(error)
+
+    async def ainvoke(self, *arguments: Any, **named: Any) -> Any:
+        try:
+            return await self._tool.ainvoke(*arguments, **named)
+        except ValidationError as error:
+            return self._answered(error)
+
+    def _answered(self, error: ValidationError) -> ToolMessage:
+        if not _is_of_body(error):
+            raise error
+        return answered(error, self._request)
+
+
+def answered(error: Exception, request: ToolCallRequest) -> ToolMessage:
+    """The error as the answer to this call; raises it where it must end or pause the run."""
+    text = answer_of(error)
+    if text is None:
+        raise error
+    return _message(text, request)
+
+
+def _message(text: str, request: ToolCallRequest) -> ToolMessage:
+    call = request.tool_call
+    return ToolMessage(text, tool_call_id=call["id"] or "", name=call["name"], status="error")
+
+
+def _is_of_body(error: BaseException) -> bool:
+    """Whether the error came out of the tool's body; an error of the arguments is raised before it is entered."""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_name in ("_run", "_arun"):
+            return True
+        step = step.tb_next
+    return False

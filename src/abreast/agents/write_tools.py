@@ -1,0 +1,348 @@
+"""Write tools made from tracked tables: create, update and delete one row, under the version that was read.
+
+Who writes, in which workspace and with which rights comes from the run context, and is asked in the tool's own
+transaction. What goes wrong is an answer that says what to do next; what ends the run is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from langchain.tools import ToolRuntime
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+
+from abreast.agents.answers import ATTEMPTS, answer_of, noted, passing, pause
+from abreast.agents.calls import ActorOf, WorkspacesOf, actor_of
+from abreast.agents.intent import given_arguments, mutation_of
+from abreast.agents.parameters import Own, Parameters, is_required
+from abreast.agents.scope import current
+from abreast.agents.tools import get_tool_name, identifier, list_tool_name
+from abreast.core.permits import Permit, Permits, Written, settable
+from abreast.core.render import quoted
+from abreast.core.transaction import AsyncTransaction, Transaction, Writes
+from abreast.errors import ConfigurationError, ContextError, InputError, RefusedError, UnknownEntityError, VersionConflictError
+from abreast.store.change import entity_id
+from abreast.store.tracked import TrackedTable, Writable
+from abreast.types import Attribution, Lease, Operation
+
+WritesOf = Callable[[str, Attribution, Lease | None, Any], Writes]
+"""Makes a governed transaction: workspace, attribution, lease and payload in."""
+
+_VERBS: dict[Operation, str] = {"insert": "create", "update": "update", "delete": "delete"}
+
+_VERSION = "The version that you decided on: the one that CURRENT names, or the row's own, as {read} or the list tool shows it."
+_OWN_VERSION = "The `version` of the row that you decided on, as {read} or the list tool shows it."
+
+_MOVED = (
+    "If the row has changed since, nothing is written and the answer holds it as it is now: decide again on that, then "
+    "call again with its version."
+)
+
+
+class _Write(Protocol):
+    """What a tool does in its transaction, with the workspaces of the run. Returns the outcome, as JSON."""
+
+    def __call__(self, tx: Transaction, workspaces: Sequence[str]) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class _Meant:
+    """What one call of a tool means: where it may happen, and what happens there."""
+
+    workspaces: Sequence[str]
+    write: _Write
+
+
+Prepare = Callable[[Permit, Mapping[str, Any], Sequence[str]], _Meant]
+"""Permit, arguments and the workspaces in which the table can have rows in. Raises what is wrong with them."""
+
+
+class WriteTools:
+    """Makes the write tools of one hub."""
+
+    def __init__(
+        self, permits: Permits, workspaces_of: WorkspacesOf, writes_of: WritesOf, actor: ActorOf, dialect: sa.Dialect
+    ) -> None:
+        self._permits, self._workspaces_of, self._writes_of, self._actor = permits, workspaces_of, writes_of, actor
+        self._dialect = dialect
+
+    def of(self, tables: Sequence[TrackedTable], wanted: bool | Collection[str]) -> list[BaseTool]:
+        """A create, an update and a delete tool for each table, or those of the `wanted` names.
+
+        Raises ConfigurationError for a name that no tool would have.
+        """
+        if isinstance(wanted, str):
+            raise ConfigurationError(f"write takes True, False or a set of names: {{{wanted!r}}}.")
+        made = {tool.name: tool for tracked in tables for tool in self._of(tracked)}
+        if isinstance(wanted, bool):
+            return list(made.values()) if wanted else []
+        if unknown := sorted(set(wanted) - made.keys()):
+            raise ConfigurationError(f"There is no write tool {unknown[0]!r}. There are: {', '.join(made) or 'none'}.")
+        return [tool for name, tool in made.items() if name in wanted]
+
+    def _of(self, tracked: TrackedTable) -> Iterator[BaseTool]:
+        known = tracked.writable if isinstance(tracked.writable, Writable) else Writable()
+        redacted, keys = {f.name for f in tracked.fields if f.redacted}, {f.name for f in tracked.key}
+        accepted = settable(tracked)
+        # What is known before anybody asks. A rule that is a function may allow more than a schema can show.
+        shown = accepted - redacted if known.fields is None else accepted & (known.fields | keys)
+        unseen = {name for name in accepted - shown if is_required(tracked, name)}
+        if "insert" in known.operations and not unseen:
+            yield self._create(tracked, shown, accepted)
+        if "update" in known.operations and shown - keys:
+            yield self._update(tracked, shown - keys, accepted - keys)
+        if "delete" in known.operations:
+            yield self._delete(tracked)
+
+    def _create(self, tracked: TrackedTable, shown: Collection[str], accepted: Collection[str]) -> BaseTool:
+        place = Own(str, "Which of the run's workspaces the row is for; leave out if there is one.", needed=False)
+        own = {"workspace": place} if tracked.workspace_column else {}  # otherwise the row says so by what it belongs to
+        parameters = Parameters(tracked, shown=shown, accepted=accepted, own=own, creating=True, dialect=self._dialect)
+        example = parameters.example()
+
+        def prepare(permit: Permit, arguments: Mapping[str, Any], workspaces: Sequence[str]) -> _Meant:
+            own, values = parameters.read(arguments)
+            permit.check("insert", list(values))
+            chosen = _chosen(own.get("workspace"), workspaces, told=tracked.workspace_column is None)
+            return _Meant(chosen, lambda tx, workspaces: _outcome(permit.create(tx, values, workspaces)))
+
+        description = (
+            f"Create one row of {tracked.entity_type}. What is left out gets its default. "
+            f'Example: {{{example}}} -> {{"id": "a1", "version": 7, "revision": 7, {example}}}.'
+        )
+        return self._tool("insert", tracked, description, parameters, prepare)
+
+    def _update(self, tracked: TrackedTable, shown: Collection[str], accepted: Collection[str]) -> BaseTool:
+        parameters = Parameters(
+            tracked, shown=shown, accepted=accepted, own=_row_arguments(tracked), creating=False, dialect=self._dialect
+        )
+        example = parameters.example()
+
+        def prepare(permit: Permit, arguments: Mapping[str, Any], workspaces: Sequence[str]) -> _Meant:
+            own, values = parameters.read(arguments)
+            permit.check("update", list(values))
+            if not values:
+                raise InputError("Say which fields are to change, and to what. Nothing was written.")
+            wanted, version = _row(tracked, own)
+            if not workspaces:
+                raise permit.absent(tracked, wanted)
+            return _Meant(workspaces, lambda tx, workspaces: _outcome(permit.update(tx, wanted, version, values, workspaces)))
+
+        description = (
+            f"Change fields of one row of {tracked.entity_type}; those that are left out stay as they are, null empties one. "
+            f'Example: {{"id": "a1", "version": 7, {example}}} -> '
+            f'{{"id": "a1", "version": 8, "revision": 8, {example}}}. {_MOVED}'
+        )
+        return self._tool("update", tracked, description, parameters, prepare)
+
+    def _delete(self, tracked: TrackedTable) -> BaseTool:
+        parameters = Parameters(
+            tracked, shown=(), accepted=(), own=_row_arguments(tracked), creating=False, dialect=self._dialect
+        )
+
+        def prepare(permit: Permit, arguments: Mapping[str, Any], workspaces: Sequence[str]) -> _Meant:
+            own, _ = parameters.read(arguments)
+            permit.check("delete", [])
+            wanted, version = _row(tracked, own)
+            if not workspaces:
+                raise permit.absent(tracked, wanted)
+            return _Meant(workspaces, lambda tx, workspaces: {"deleted": permit.delete(tx, wanted, version)})
+
+        description = (
+            f"Delete one row of {tracked.entity_type}, for good. "
+            f'Example: {{"id": "a1", "version": 7}} -> {{"deleted": "a1", "revision": 8}}. {_MOVED}'
+        )
+        return self._tool("delete", tracked, description, parameters, prepare)
+
+    # -- one call ------------------------------------------------------------------------------------------------
+
+    def _tool(self, op: Operation, tracked: TrackedTable, description: str, parameters: Parameters, prepare: Prepare) -> BaseTool:
+        name = f"{_VERBS[op]}_{identifier(tracked.entity_type)}"
+
+        def begin(runtime: ToolRuntime[Any, Any] | None, arguments: Mapping[str, Any]) -> _Run:
+            context = runtime.context if isinstance(runtime, ToolRuntime) else None
+            try:
+                workspaces = tuple(dict.fromkeys(self._workspaces_of(context)))
+                if runtime is None or not workspaces:
+                    raise ContextError("The run context names no workspace.")
+            except ContextError as error:
+                noted(error)
+                raise RefusedError("This run does not say for whom it writes. Nothing was written.") from error
+            permit = self._permits.of(tracked, context)
+            meant = prepare(permit, arguments, [one for one in workspaces if permit.can_hold(one)])
+            thread = (runtime.config or {}).get("configurable", {}).get("thread_id")
+            scope = current.get()
+            lease = scope.lease if scope is not None and scope.thread == str(thread or "") else None
+            attribution = Attribution(
+                actor_of(self._actor, context), None if thread is None else str(thread), mutation_of(runtime, name, arguments)
+            )
+            payload = [name, given_arguments(runtime, name, arguments)]
+            return _Run(
+                permit,
+                parameters,
+                workspaces,
+                meant,
+                attribution.mutation,
+                lambda workspace: self._writes_of(workspace, attribution, lease, payload),
+            )
+
+        def call(runtime: ToolRuntime[Any, Any] = None, **arguments: Any) -> str:  # type: ignore[assignment]
+            with _answers():
+                return begin(runtime, arguments).made()
+
+        async def acall(runtime: ToolRuntime[Any, Any] = None, **arguments: Any) -> str:  # type: ignore[assignment]
+            with _answers():
+                # Rules are plain functions that may take their time: not on the event loop.
+                return await (await asyncio.to_thread(begin, runtime, arguments)).amade()
+
+        return StructuredTool(
+            name=name,
+            description=description,
+            args_schema=parameters.schema,
+            func=call,
+            coroutine=acall,
+            handle_tool_error=True,
+            metadata={"abreast": "write"},
+        )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call on its way: tried in the workspaces where it may happen, and again where an error may pass."""
+
+    permit: Permit
+    parameters: Parameters
+    workspaces: Sequence[str]
+    meant: _Meant
+    mutation: str | None
+    make: Callable[[str], Writes]
+
+    def made(self) -> str:
+        """The answer, in this thread."""
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return self._search()
+            except Exception as error:
+                self._raise_unless_passing(error)
+            time.sleep(pause(attempt))
+        return self._search()
+
+    async def amade(self) -> str:
+        """The answer, on an event loop."""
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return await self._asearch()
+            except Exception as error:
+                self._raise_unless_passing(error)
+            await asyncio.sleep(pause(attempt))
+        return await self._asearch()
+
+    def _search(self) -> str:
+        absent: list[UnknownEntityError] = []
+        for workspace in self.meant.workspaces:
+            with self._elsewhere(absent):
+                with self.make(workspace) as tx:
+                    if not tx.repeated:
+                        self._write(tx)
+                return self._answer(tx)
+        raise self._most_telling(absent)
+
+    async def _asearch(self) -> str:
+        absent: list[UnknownEntityError] = []
+        for workspace in self.meant.workspaces:
+            with self._elsewhere(absent):
+                async with self.make(workspace) as tx:
+                    if not tx.repeated:
+                        await tx.run(self._write)
+                return self._answer(tx)
+        raise self._most_telling(absent)
+
+    def _write(self, tx: Transaction) -> None:
+        tx.returns(self.meant.write(tx, self.workspaces))
+
+    def _answer(self, tx: Transaction | AsyncTransaction) -> str:
+        outcome = dict(tx.outcome)
+        fields = outcome.pop("fields", {})
+        told = {**outcome, "revision": tx.revision}
+        for name, value in fields.items():
+            if name not in self.permit.hidden:  # asked anew: a first answer may be of another day
+                told.setdefault(self.parameters.arguments.get(name, name), value)
+        return quoted({**told, "repeated": True} if tx.repeated else told)
+
+    @contextmanager
+    def _elsewhere(self, absent: list[UnknownEntityError]) -> Iterator[None]:
+        """With several workspaces a row is found in one of them; that the others have none is no news."""
+        try:
+            yield
+        except UnknownEntityError as error:
+            absent.append(error)
+        except VersionConflictError as error:
+            raise self.permit.seen(error) from error
+
+    def _most_telling(self, absent: Sequence[UnknownEntityError]) -> UnknownEntityError:
+        kind = self.permit.tracked.entity_type
+        return next((one for one in absent if one.fields.get("entity_type") != kind), absent[0])
+
+    def _raise_unless_passing(self, error: Exception) -> None:
+        # Without a mutation nobody could say whether a write that lost its reply was made.
+        if self.mutation is None or not passing(error):
+            raise error
+
+
+@contextmanager
+def _answers() -> Iterator[None]:
+    """Errors as answers, but for those that pause, cancel or end the run."""
+    try:
+        yield
+    except ToolException:
+        raise
+    except BaseException as error:
+        text = answer_of(error)
+        if text is None:
+            raise
+        raise ToolException(text) from error
+
+
+def _row_arguments(tracked: TrackedTable) -> dict[str, Own]:
+    read = get_tool_name(tracked)
+    one: Any = str | int
+    return {
+        "id": Own(one if len(tracked.key) == 1 else one | list[one], f"The row's `id`, as CURRENT or {read} shows it."),
+        "version": Own(int, _VERSION.format(read=read) if tracked.version_column is None else _OWN_VERSION.format(read=read)),
+    }
+
+
+def _row(tracked: TrackedTable, own: Mapping[str, Any]) -> tuple[str, int]:
+    """Id and version. Raises InputError that says where they are found."""
+    wanted, version = own.get("id"), own.get("version")
+    if wanted is None:
+        raise InputError(f"Give the `id` of the row; CURRENT and {list_tool_name(tracked)} show it. Nothing was written.")
+    if version is None:
+        raise InputError(
+            f"Give the `version` of the row that you decided on; {get_tool_name(tracked)} shows it. Nothing was written."
+        )
+    return entity_id(wanted), int(version)
+
+
+def _chosen(workspace: str | None, workspaces: Sequence[str], *, told: bool) -> Sequence[str]:
+    """Where a new row may go. `told`: it says so itself."""
+    known = ", ".join(workspaces)
+    if not workspaces:
+        raise InputError("Rows of this kind belong to none of the workspaces of this run. Nothing was written.")
+    if workspace is not None:
+        if workspace not in workspaces:
+            raise InputError(f"{workspace!r} is none of the workspaces of this run: {known}. Nothing was written.")
+        return [workspace]
+    if len(workspaces) > 1 and not told:
+        raise InputError(f"Say in `workspace` which one the row is for: {known}. Nothing was written.")
+    return workspaces
+
+
+def _outcome(written: Written) -> dict[str, Any]:
+    return {"id": written.entity_id, "version": written.version, "fields": written.values}
