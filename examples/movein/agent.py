@@ -6,31 +6,37 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
 from langchain.chat_models import init_chat_model
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Command
 from sqlalchemy.orm import Session
 
-from abreast import Abreast, ChangeEvent, Row, RunContext, Standing, user, via
+from abreast import Abreast, AbreastError, ChangeEvent, Row, RunContext, Standing, ThreadBusyError, agent, user, via
 
-from . import elsewhere, loaders, models, policy
+from . import actions, elsewhere, loaders, models, policy
 from .models import ChecklistItem, Contact, Plan
 from .offline import OfflineModel
 
 PROMPT = (
     "You help a household with its move. Answer briefly, in the language of the question. "
-    "Go by what you are shown; look up with the tools what you are not shown. Never guess."
+    "Go by what you are shown; look up with the tools what you are not shown. Never guess. Change only what you are asked "
+    "to change. If a row has changed meanwhile, say what it holds now and who changed it, and ask before you write over it."
 )
+WRITER = agent("assistant")
+"""Who stands in the log for what the assistant writes."""
+
 LABELS = {
     "en": {"move_in_date": "move-in date", "budget": "budget", "new_address": "new address", "door_code": "door code"},
     "ko": {"move_in_date": "입주일", "budget": "예산", "new_address": "새 주소", "door_code": "현관 비밀번호"},
@@ -66,17 +72,37 @@ CONVERSATIONS = {
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """One tool call of the assistant and what the tool answered."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    answer: str
+    failed: bool
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """The answer as JSON; empty if it is none."""
+        with suppress(ValueError):
+            read = json.loads(self.answer)
+            if isinstance(read, dict):
+                return read
+        return {}
+
+
+@dataclass(frozen=True)
 class Asked:
-    """What came of a question: the answer, what the last model request held beside the conversation, and why the
-    conversation kept its place, if it did."""
+    """What came of a question: the answer, what the last model request held beside the conversation, the tool calls, and
+    why the conversation kept its place, if it did."""
 
     answer: str
     block: str
+    calls: Sequence[ToolCall] = ()
     reason: str | None = None
 
 
 def open_hub(directory: Path, language: str) -> Abreast:
-    """The hub over the product's database: what is tracked, what CURRENT holds, who may read what."""
+    """The hub over the product's database: what is tracked, what CURRENT holds, who may read and write what."""
     hub = Abreast(f"sqlite:///{models.database_file(directory)}")
     hub.track(
         Plan,
@@ -85,9 +111,16 @@ def open_hub(directory: Path, language: str) -> Abreast:
         redact=policy.REDACTED,
         labels=LABELS[language],
         readable=policy.read_plan,
+        writable=policy.write_plan,
     )
-    hub.track(ChecklistItem, workspace=via("plan_id", Plan), record="all")
-    hub.track(Contact, workspace=via("plan_id", Plan), record={"name", "role"}, readable=policy.read_contacts)
+    hub.track(ChecklistItem, workspace=via("plan_id", Plan), record="all", writable=policy.write_checklist)
+    hub.track(
+        Contact,
+        workspace=via("plan_id", Plan),
+        record={"name", "role"},
+        readable=policy.read_contacts,
+        writable=policy.write_contacts,
+    )
     hub.loader(loaders.plan)
     hub.loader(loaders.checklist)
     return hub
@@ -109,42 +142,80 @@ class Requests(BaseCallbackHandler):
         self.last = messages[0]
 
 
+class Between(AgentMiddleware[Any, Any, Any]):
+    """For the demo: somebody edits a row after the model has read it and before its tool writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: Callable[[], None] | None = None
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Does what waits, once, and then lets the tool go on."""
+        kind = ((request.tool and request.tool.metadata) or {}).get("abreast")
+        if self.waiting is not None and kind in ("write", "function"):
+            edit, self.waiting = self.waiting, None
+            edit()
+        return handler(request)
+
+
 class Assistant:
     """The assistant of one directory: the product's rows, the checkpoints of its conversations, and the agents."""
 
-    def __init__(self, directory: Path, language: str, model: BaseChatModel, saver: SqliteSaver) -> None:
+    def __init__(self, directory: Path, language: str, model: BaseChatModel, without: SqliteSaver) -> None:
         self.directory = directory
         self.engine = models.open_engine(directory)
         self.hub = open_hub(directory, language)
+        self.between = Between()
         shared: dict[str, Any] = {
             "model": model,
-            "tools": self.hub.tools(),
+            "tools": [
+                *self.hub.tools(write=policy.WRITE_TOOLS, actor=WRITER),
+                self.hub.tool(permission="plan", actor=WRITER)(actions.postpone_move),
+            ],
             "system_prompt": PROMPT,
             "context_schema": RunContext,
-            "checkpointer": saver,
         }
         self._agents = {
-            True: create_agent(**shared, middleware=[self.hub.middleware()]),
-            False: create_agent(**shared),  # the same agent without abreast, for comparison
+            True: create_agent(**shared, middleware=[self.between, self.hub.middleware()], checkpointer=self.hub.checkpointer()),
+            # The same agent without abreast, for comparison, with LangGraph's own saver.
+            False: create_agent(**shared, middleware=[self.between], checkpointer=without),
         }
 
     # -- conversations -------------------------------------------------------------------------------------------
 
     def ask(self, conversation: Conversation, question: str) -> Asked:
-        """Puts a question and runs the agent to its answer."""
+        """Puts a question and runs the agent to its answer. Raises ThreadBusyError while another run holds the
+        conversation."""
         requests = Requests()
-        agent, context = self._agents[conversation.in_step], conversation.context
+        graph, context = self._agents[conversation.in_step], conversation.context
         if conversation.in_step:
             result = self.hub.blocking.run(
-                agent, question, thread=conversation.thread, context=context, config={"callbacks": [requests]}
+                graph, question, thread=conversation.thread, context=context, config={"callbacks": [requests]}
             )
-            return Asked(result.answer, _beside(requests.last, result.state["messages"]), result.reason)
-        state = agent.invoke(
+            kept = result.state["messages"]
+            return Asked(result.answer, _beside(requests.last, kept), _calls(kept), result.reason)
+        state = graph.invoke(
             {"messages": [HumanMessage(question)]},
             {"configurable": {"thread_id": conversation.thread}, "callbacks": [requests]},
             context=context,
         )
-        return Asked(state["messages"][-1].text, _beside(requests.last, state["messages"]))
+        kept = state["messages"]
+        return Asked(kept[-1].text, _beside(requests.last, kept), _calls(kept))
+
+    def held(self) -> dict[str, float]:
+        """Conversations that a run holds just now, and for how many seconds at most, should that run have died."""
+        found = {}
+        for conversation in filter(lambda one: one.in_step, CONVERSATIONS.values()):
+            try:
+                with self.hub.lease(conversation.thread):
+                    pass
+            except ThreadBusyError as busy:
+                found[busy.thread] = busy.seconds
+            except AbreastError:
+                break  # what is wrong with the database is said to whoever asks
+        return found
 
     def said(self, conversation: Conversation) -> list[tuple[str, str]]:
         """Who said what so far, from the conversation's checkpoint: `user` or `assistant`, and the text."""
@@ -157,8 +228,8 @@ class Assistant:
         return len(json.dumps(self._state(conversation).get("abreast_told") or {}))
 
     def _state(self, conversation: Conversation) -> Mapping[str, Any]:
-        agent = self._agents[conversation.in_step]
-        return agent.get_state({"configurable": {"thread_id": conversation.thread}}).values
+        graph = self._agents[conversation.in_step]
+        return graph.get_state({"configurable": {"thread_id": conversation.thread}}).values
 
     # -- the product ---------------------------------------------------------------------------------------------
 
@@ -208,6 +279,13 @@ class Assistant:
         """The newest changes that this conversation's person may hear of."""
         return self.hub.blocking.history(conversation.workspace, context=conversation.context, limit=number)
 
+    def plan_changes(self, conversation: Conversation) -> list[ChangeEvent]:
+        """Changes of the plan, oldest first."""
+        newest = self.hub.blocking.history(
+            conversation.workspace, context=conversation.context, entity_type=Plan.__tablename__, limit=100
+        )
+        return newest[::-1]
+
     def close(self) -> None:
         """Closes the hub and the engine."""
         self.hub.blocking.close()
@@ -216,13 +294,25 @@ class Assistant:
 
 @contextmanager
 def open_assistant(directory: Path, language: str, model: BaseChatModel) -> Iterator[Assistant]:
-    """The assistant over a directory's database and checkpoint file, closed at the end."""
-    with SqliteSaver.from_conn_string(str(directory / "checkpoints.db")) as saver:
-        assistant = Assistant(directory, language, model, saver)
+    """The assistant over a directory's database and checkpoint files, closed at the end."""
+    with SqliteSaver.from_conn_string(str(directory / "without.db")) as without:
+        assistant = Assistant(directory, language, model, without)
         try:
             yield assistant
         finally:
             assistant.close()
+
+
+def _calls(messages: Sequence[BaseMessage]) -> list[ToolCall]:
+    """The tool calls since the last question, with their answers."""
+    begin = max((index for index, message in enumerate(messages) if isinstance(message, HumanMessage)), default=0)
+    answers = {m.tool_call_id: m for m in messages[begin:] if isinstance(m, ToolMessage)}
+    made = [call for message in messages[begin:] if isinstance(message, AIMessage) for call in message.tool_calls]
+    return [
+        ToolCall(call["name"], call["args"], answers[call["id"]].text, answers[call["id"]].status == "error")
+        for call in made
+        if call["id"] in answers
+    ]
 
 
 def _beside(request: Sequence[BaseMessage], kept: Sequence[BaseMessage]) -> str:

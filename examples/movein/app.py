@@ -23,8 +23,8 @@ from abreast import AbreastError
 from . import scene
 from .agent import open_assistant, open_model
 from .models import database_file
-from .prompt import Prompt
-from .scene import Stage, plain
+from .prompt import Prompt, busy_text
+from .show import Stage, plain
 from .words import Words, of_locale
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,6 +76,8 @@ def _run(given: argparse.Namespace, words: Words, console: Console, directory: P
             _seed(directory, words)
     with open_assistant(directory, words.language, model) as assistant:
         stage = Stage(console, words, assistant)
+        for thread, seconds in (assistant.held() if given.open else {}).items():
+            console.print(Text(busy_text(words, thread, seconds), style="yellow"))
         last = None if given.open else scene.play(stage)
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if terminal if given.input is None else given.input:

@@ -4,14 +4,20 @@ It reads its request and nothing else, as any model does, and it is simple: aske
 place in the request where that thing is named with a value, whoever wrote it and in whatever form (an earlier answer, a
 tool's result, a JSON object, a sentence), and repeats that value. What its request does not hold it asks a tool for. So
 a request that holds only an old value gets an old answer.
+
+Asked for a change it reads the row with a tool, calls the tool that changes it with the row's id and version, and says
+what that tool answered. Where the row has moved meanwhile it says what stands there now and who changed it, and waits
+for a yes.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -20,7 +26,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from .vocabulary import FIELDS, LISTS, Field, ListOf, asks, list_of, say, subject
+from .vocabulary import FIELDS, LISTS, NOT_SET, Field, ListOf, asks, list_of, say, subject
+from .wishes import CONTACT, ITEM, Wish, agrees, asks_for_change, wish_of
 
 _PAGE = 100
 _SHOWN = 5
@@ -61,6 +68,21 @@ def latest(field: Field, messages: Sequence[BaseMessage]) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A tool call that stands in a request, with its answer."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    told: Any
+
+    @property
+    def current(self) -> Mapping[str, Any] | None:
+        """The row as it is now, where the call was refused because the row had moved."""
+        found = self.told.get("current") if isinstance(self.told, Mapping) and "error" in self.told else None
+        return found if isinstance(found, Mapping) else None
+
+
 class _Reading:
     """One request, read once."""
 
@@ -70,14 +92,22 @@ class _Reading:
         asked = _asked(messages)
         self.question = next(_texts(messages[asked]), "") if messages else ""
         self.results = {m.name: _parsed(m.text) for m in messages[asked + 1 :] if isinstance(m, ToolMessage)}
+        self.calls = {call.name: call for call in _calls(messages[asked + 1 :])}
+        before = messages[_asked(messages[:asked]) : asked]
+        self.refused = next((call for call in reversed(_calls(before)) if call.current is not None), None)
         self.korean = bool(re.search(r"[가-힣]", self.question))
 
     def answer(self) -> AIMessage:
         """An answer in the question's language, or the call of a tool."""
         if asks("who_changed", self.question):
             return self._who_changed()
-        if asks("to_change", self.question):
-            return self._said("cannot_change")
+        wish = wish_of(self.question)
+        if wish is not None:
+            return self._change(wish)
+        if self.refused is not None and (yes := agrees(self.question)) is not None:
+            return self._again(self.refused) if yes else self._said("stays")
+        if asks_for_change(self.question):
+            return self._said("change_how")
         fields = [field for field in FIELDS if field.is_asked(self.question)]
         if fields:
             return self._fields(fields)
@@ -139,7 +169,102 @@ class _Reading:
             return self._said("help")
         return AIMessage("; ".join(wanted.line(row, korean=self.korean) for row in named[:_SHOWN]) + ".")
 
-    # -- changes -------------------------------------------------------------------------------------------------
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    def _change(self, wish: Wish) -> AIMessage:
+        """The next step of a change: the tool that reads the row, the one that writes it, or what came of it."""
+        tool, reader, found = self._tools_for(wish)
+        if tool is None or reader is None:
+            return self._said("cannot_change")
+        if tool in self.calls:
+            return self._outcome(self.calls[tool], self._row(reader, wish))
+        if reader not in self.results:
+            return _call(reader, **found)
+        row = self._row(reader, wish)
+        if row is None:
+            result = self.results[reader]
+            if isinstance(result, Mapping) and "error" in result:
+                return self._said("refused", reason=_reason(result))
+            return self._said("which_item" if wish.kind in ("item", "delete") else "no_plan")
+        values = {name: _dated(value, name, row) for name, value in wish.values.items()}
+        if wish.kind in ("add", "add_contact"):
+            return _call(tool, plan_id=row["id"], **values)
+        if wish.kind == "postpone":
+            days = values.get("days") or _days(row.get("move_in_date"), values.get("until"))
+            return _call(tool, plan_id=row["id"], version=row["version"], days=days) if days > 0 else self._said("not_later")
+        return _call(tool, id=row["id"], version=row["version"], **values)
+
+    def _tools_for(self, wish: Wish) -> tuple[str | None, str | None, dict[str, Any]]:
+        """The tool that makes the change, the one that reads the row before it, and the arguments of that one."""
+        plans = self._tool("list", "move_in_date")
+        if wish.kind == "plan":
+            return self._tool("update", *wish.values), plans, {"limit": 1}
+        if wish.kind == "postpone":
+            return self._tool("postpone", "days"), plans, {"limit": 1}
+        if wish.kind in ("add", "add_contact"):
+            return self._tool("create", *(ITEM if wish.kind == "add" else CONTACT)), plans, {"limit": 1}
+        update = self._tool("update", *ITEM) or ""
+        kind = update.removeprefix("update")
+        tool = self._named(f"delete{kind}") if wish.kind == "delete" else self._named(update)
+        if wish.number is None:
+            return tool, self._named(f"list{kind}"), {"limit": _PAGE}
+        return tool, self._named(f"get{kind}"), {"id": wish.number}
+
+    def _row(self, reader: str, wish: Wish) -> Mapping[str, Any] | None:
+        """The row that is meant, from the answer of the tool that reads it."""
+        result = self.results.get(reader)
+        rows, _ = _rows(result)
+        if rows is None:
+            return result if isinstance(result, Mapping) and "id" in result else None
+        if wish.name:
+            rows = LISTS["items"].meant(rows, wish.name)
+        return rows[0] if len(rows) == 1 else None
+
+    def _again(self, refused: _Call) -> AIMessage:
+        """A person wants what was refused all the same: on the row that he was told of, and on no other."""
+        if refused.name in self.calls:
+            return self._outcome(self.calls[refused.name], refused.current)
+        assert refused.current is not None
+        return _call(refused.name, **{**refused.arguments, "version": refused.current["version"]})
+
+    def _outcome(self, call: _Call, before: Mapping[str, Any] | None) -> AIMessage:
+        """What came of a change, in words."""
+        told = call.told
+        if call.current is not None:
+            return self._conflict(call, call.current)
+        if not isinstance(told, Mapping) or "error" in told:
+            return self._said("refused", reason=_reason(told))
+        row = {**(before or {}), **told}
+        if call.name.startswith("create"):
+            return self._said("added", line=LISTS["items"].line(told, korean=self.korean))
+        if call.name.startswith("delete"):
+            return self._said("deleted", line=row.get("title", told["deleted"]))
+        if "due_dates_moved" in told:
+            return self._said("postponed", now=self._now(told, ["move_in_date"]), number=told["due_dates_moved"])
+        return self._said("done", now=self._now(row, call.arguments))
+
+    def _conflict(self, call: _Call, current: Mapping[str, Any]) -> AIMessage:
+        """Nothing was written: what stands there now, and who changed it, as far as a tool says so."""
+        history = self._tool("", "history")
+        if history is not None and history not in self.results:
+            return _call(history, limit=_PAGE)
+        result = self.results.get(history)
+        changes = result.get("changes", []) if isinstance(result, Mapping) else []
+        last = next((one for one in changes if str(one.get("of", "")).endswith(f" {current['id']}")), None)
+        who = say("conflict_who", korean=self.korean, who=last["by"]) if last else ""
+        return self._said("conflict", who=who, now=self._now(current, [*call.arguments, *((last or {}).get("fields") or ())]))
+
+    def _now(self, row: Mapping[str, Any], names: Iterable[str]) -> str:
+        """What these fields of a row are, in words."""
+        if "title" in row and "done" in row:
+            return self._text("item_now", line=LISTS["items"].line(row, korean=self.korean))
+        known = [field for field in FIELDS if field.name in set(names) & set(row)]
+        if not known and "move_in_date" in row:
+            known = [FIELDS[0]]
+        values = [NOT_SET if row[field.name] is None else str(row[field.name]) for field in known]
+        return " ".join(field.sentence(value, korean=self.korean) for field, value in zip(known, values, strict=True))
+
+    # -- who changed what -----------------------------------------------------------------------------------------
 
     def _who_changed(self) -> AIMessage:
         tool = self._tool("", "history")
@@ -163,21 +288,29 @@ class _Reading:
     def _tool(self, kind: str, *words: str) -> str | None:
         """The first tool of that kind whose name or description speaks of all these words."""
         for tool in self.tools:
-            text = f"{tool['name']} {tool.get('description', '')}"
+            arguments = " ".join(tool.get("parameters", {}).get("properties", {}))
+            text = f"{tool['name']} {tool.get('description', '')} {arguments}"
             if tool["name"].startswith(kind) and all(re.search(rf"(?<![a-z]){word}(?![a-z])", text) for word in words):
                 return str(tool["name"])
         return None
 
+    def _named(self, name: str) -> str | None:
+        return name if any(tool["name"] == name for tool in self.tools) else None
+
+    def _text(self, what: str, /, **values: Any) -> str:
+        return say(what, korean=self.korean, **values)
+
     def _said(self, what: str, /, **values: Any) -> AIMessage:
-        return AIMessage(say(what, korean=self.korean, **values))
+        return AIMessage(self._text(what, **values))
 
 
 def _asked(messages: Sequence[BaseMessage]) -> int:
-    """Where the question stands: the last message of a person. Nobody speaks between a tool's result and the answer, so
-    what stands there under a person's name is not one."""
+    """Where the question stands: the last message of a person. What stands at the very end behind a tool's result, under a
+    person's name but without a question beside it, is not one: nobody speaks between a result and the answer."""
     for index in range(len(messages) - 1, -1, -1):
-        behind_tool = index > 0 and isinstance(messages[index - 1], ToolMessage)
-        if isinstance(messages[index], HumanMessage) and not behind_tool:
+        message = messages[index]
+        at_end = index == len(messages) - 1 and index > 0 and isinstance(messages[index - 1], ToolMessage)
+        if isinstance(message, HumanMessage) and not (at_end and len(list(_texts(message))) < 2):
             return index
     return 0
 
@@ -189,6 +322,28 @@ def _texts(message: BaseMessage) -> Iterator[str]:
         text = part if isinstance(part, str) else part.get("text")
         if isinstance(text, str) and text:
             yield text
+
+
+def _calls(messages: Sequence[BaseMessage]) -> list[_Call]:
+    """The tool calls in these messages that were answered, in the order of their answers."""
+    asked = {call["id"]: call for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
+    answers = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in asked]
+    return [_Call(asked[m.tool_call_id]["name"], asked[m.tool_call_id]["args"], _parsed(m.text)) for m in answers]
+
+
+def _dated(value: Any, name: str, row: Mapping[str, Any]) -> Any:
+    """A date that names no year is one of the year that the row is about."""
+    if not isinstance(value, str) or not value.startswith("--"):
+        return value
+    known = str(row.get(name) or row.get("move_in_date") or dt.datetime.now(dt.UTC).date())
+    return f"{known[:4]}{value[1:]}"
+
+
+def _days(now: Any, until: Any) -> int:
+    """Days from one date to another; 0 where one of them is none."""
+    if not (isinstance(now, str) and isinstance(until, str)):
+        return 0
+    return (dt.date.fromisoformat(until) - dt.date.fromisoformat(now)).days
 
 
 def _parsed(text: str) -> Any:
@@ -208,5 +363,5 @@ def _reason(result: Any) -> str:
     return str(result.get("error", result)) if isinstance(result, Mapping) else str(result)
 
 
-def _call(name: str, **arguments: Any) -> AIMessage:
-    return AIMessage("", tool_calls=[{"name": name, "args": arguments, "id": f"call_{uuid.uuid4().hex[:12]}"}])
+def _call(tool: str, /, **arguments: Any) -> AIMessage:
+    return AIMessage("", tool_calls=[{"name": tool, "args": arguments, "id": f"call_{uuid.uuid4().hex[:12]}"}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import subprocess
 import sys
@@ -13,15 +14,18 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from abreast import AbreastError, ChangeEvent
+from abreast import AbreastError, ThreadBusyError
 
 from .agent import CONVERSATIONS, Asked, Conversation
 from .models import Plan
 from .policy import REDACTED
-from .scene import Stage, behind, block_text, plain
+from .scene import behind
+from .show import Stage, block_text, calls_text, plain, what, who, writes
 from .vocabulary import FIELDS, read_date, read_status, statuses, written_date
+from .words import Words
 
 _NEWEST = 12
+_MUTATION = 12
 _PLAN_FIELDS = {field.name: field for field in FIELDS if field.counts is None}
 
 
@@ -43,6 +47,7 @@ class Prompt:
             "/thread": self._thread,
             "/edit": self._edit,
             "/sql": self._sql,
+            "/between": self._between,
             "/screen": self._screen,
             "/behind": lambda rest: behind(self.stage),
             "/block": self._block,
@@ -79,6 +84,8 @@ class Prompt:
                 raise Refused(self.stage.words("unknown_command", name=name))
         except Refused as refused:
             self._red(str(refused))
+        except ThreadBusyError as busy:
+            self._red(busy_text(self.stage.words, busy.thread, busy.seconds))
         except AbreastError as error:
             self._red(error.message)
         except Exception as error:  # a provider may raise anything, and /sql can take any table away
@@ -91,7 +98,11 @@ class Prompt:
         words = self.stage.words
         self.last = asked = self.stage.ask(self.conversation, question)
         style = "green" if self.conversation.in_step else "red"
+        if changed := writes(asked.calls):
+            self.stage.show(calls_text(changed), words("tools_wrote"), "magenta")
         self.stage.show(asked.answer or words("no_answer"), self.conversation.thread, style)
+        if self.stage.assistant.between.waiting is not None:
+            self.stage.note(words("between_waits"))
         if asked.reason:
             self.stage.note(words("kept_place", reason=asked.reason))
 
@@ -112,20 +123,55 @@ class Prompt:
 
     # -- changing ------------------------------------------------------------------------------------------------
 
-    def _edit(self, rest: str) -> None:
+    def _edit(self, rest: str, by: str = "mina") -> None:
+        self._edited(rest, by)()
+        self.stage.note(self.stage.words("written", person=by))
+
+    def _edited(self, rest: str, by: str) -> Callable[[], None]:
+        """What the screen does. Raises Refused at once for what cannot be understood, and when it is done for what is not
+        there."""
         words, workspace = self.stage.words, self.conversation.workspace
         ticked = re.fullmatch(r"#?(\d{1,9})(?:\s+(.*))?", rest)
         if ticked:
             number, state = int(ticked[1]), (ticked[2] or "").lower()
             if state not in ("done", "open", words("done"), words("open")):
                 raise Refused(words("bad_done", number=number))
-            if not self.stage.assistant.edit_item(workspace, number, state in ("done", words("done")), by="mina"):
-                raise Refused(words("no_item", workspace=workspace, number=number))
-        else:
-            name, value = self._field_and_value(rest)
-            if not self.stage.assistant.edit_plan(workspace, name, value, by="mina"):
+
+            def tick() -> None:
+                if not self.stage.assistant.edit_item(workspace, number, state in ("done", words("done")), by=by):
+                    raise Refused(words("no_item", workspace=workspace, number=number))
+
+            return tick
+        name, value = self._field_and_value(rest)
+
+        def change() -> None:
+            if not self.stage.assistant.edit_plan(workspace, name, value, by=by):
                 raise Refused(words("no_plan", workspace=workspace))
-        self.stage.note(words("written", person="mina"))
+
+        return change
+
+    def _between(self, rest: str) -> None:
+        """Keeps an edit for the moment between the model's reading and its tool's writing."""
+        words, between = self.stage.words, self.stage.assistant.between
+        name, _, given = rest.partition(" ")
+        edits = {"/edit": lambda: self._edited(given.strip(), "junho"), "/sql": lambda: lambda: self._sql(given.strip())}
+        if name.lower() == "off":
+            between.waiting = None
+            self.stage.note(words("between_off"))
+            return
+        if name.lower() not in edits or not given.strip():
+            raise Refused(words("needs", name="/between", usage=words("usage_between")))
+        edit = edits[name.lower()]()
+
+        def doing() -> None:
+            self.stage.note(words("between_now", edit=rest))
+            try:
+                edit()
+            except Exception as error:  # it must not become the tool's
+                self._red(str(error).strip().split("\n")[0])
+
+        between.waiting = doing
+        self.stage.note(words("between_armed", edit=rest))
 
     def _field_and_value(self, rest: str) -> tuple[str, Any]:
         words = self.stage.words
@@ -214,19 +260,12 @@ class Prompt:
         changes = self.stage.assistant.changes(self.conversation, _NEWEST)
         if not changes:
             raise Refused(words("no_changes", person=self.conversation.user))
-        table = Table(*(words(f"column_{name}") for name in ("revision", "time", "who", "what")))
+        table = Table(*(words(f"column_{name}") for name in ("revision", "time", "who", "what", "mutation")))
         for change in changes:
-            who = f"{change.actor.type} {change.actor.id or ''}".strip()
             at = change.at[:19].replace("T", " ")
-            table.add_row(f"r{change.revision}", at, Text(plain(who)), Text(plain(self._what(change))))
+            mutation = plain(change.mutation or "")[:_MUTATION]
+            table.add_row(f"r{change.revision}", at, Text(who(change)), Text(what(change, words)), Text(mutation))
         self.stage.console.print(table)
-
-    def _what(self, change: ChangeEvent) -> str:
-        parts = []
-        for name in change.fields:
-            was, now = change.values.get(name, (None, None))
-            parts.append(f"{name}: {was} -> {now}" if name in change.values else f"{name}: {self.stage.words('not_shown')}")
-        return f"{change.op} {change.entity_type} {change.entity_id}" + (f" ({'; '.join(parts)})" if parts else "")
 
     def _help(self, rest: str) -> None:
         self.stage.show(self.stage.words("help", names=", ".join(CONVERSATIONS), fields=self._field_names()))
@@ -237,3 +276,8 @@ class Prompt:
 
     def _red(self, text: str) -> None:
         self.stage.console.print(Text(plain(text), style="red"))
+
+
+def busy_text(words: Words, thread: str, seconds: float) -> str:
+    """That a conversation is held by a run, and for how long should that run have died."""
+    return words("busy", name=thread, seconds=math.ceil(seconds))

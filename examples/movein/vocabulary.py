@@ -35,6 +35,13 @@ _DATE = re.compile(
 )
 _NUMBER = re.compile(r"(?P<number>\d[\d,]{0,17})(?P<unit>\s?만)?")
 _TEXT = re.compile(r'"(?P<json>(?:[^"\\\n]|\\.)*)"|“(?P<quoted>[^”\n]*)”')
+_AMOUNT = re.compile(r"(?P<number>\d[\d,]{0,17}(?:\.\d+)?)\s?(?P<unit>million\b|만)?", re.IGNORECASE)
+_UNITS = {"million": 1_000_000, "만": 10_000}
+# A new text: in quotation marks, behind `to`, or in front of the Korean particle for it.
+_NEW_TEXT = re.compile(
+    r"[\"“](.+?)[\"”]|\bto\s+(.+?)[.!]?$|^(?:을|를)\s+(.+?)(?:으로|로)\s*(?:바꿔|변경|고쳐|수정|해)", re.IGNORECASE
+)
+_DUE = re.compile(rf",?\s*(?:\b(?:due|until|by|on)\s+)*(?:{_DATE.pattern})\s*(?:까지)?,?", re.IGNORECASE)
 _NO_VALUE = re.compile(r"null\b|not set\b|미정|정해지지 않")
 # What may stand between a name and its value: the rest of one clause, and nothing that looks like a value itself.
 _BETWEEN = r"[^\n,;?!.{}\[\]\d“”]{0,40}?"
@@ -87,6 +94,24 @@ class Field:
         if self.counts is None:
             for gone in re.finditer(r'\bplan\b[^\n,;.:]{0,60}\bdeleted\b|"plan"\s*:\s*null|(?:계획|플랜)이? 삭제', text):
                 yield gone.start(), GONE
+
+    def wanted(self, request: str) -> str | None:
+        """The new value that a request for a change names for this field; None if it names none."""
+        named = list(re.finditer(self._names, request, re.IGNORECASE))
+        behind = request[named[0].end() :] if named else request
+        if self.kind == "date":
+            return find_date(behind) or find_date(request)
+        if self.kind == "text":
+            found = _NEW_TEXT.search(behind)
+            return next((one.strip() for one in found.groups() if one), None) if found else None
+        if self.kind == "status":
+            words = list(self._values.finditer(behind))
+            return self._value(words[-1]) if words else None
+        amounts = list(_AMOUNT.finditer(cut_date(behind)))
+        if not amounts:
+            return None
+        unit = _UNITS.get((amounts[-1]["unit"] or "").lower(), 1)
+        return str(round(float(amounts[-1]["number"].replace(",", "")) * unit))
 
     def sentence(self, value: str, *, korean: bool) -> str:
         """The answer in one sentence."""
@@ -301,10 +326,34 @@ _SENTENCES = {
     "list_none": ("None of the {number} that I see fits.", "제가 볼 수 있는 {number}개 가운데 맞는 것이 없습니다."),
     "and_more": (", and {number} more.", " 외 {number}개."),
     "cannot_see": ("I have no tool that shows me that.", "그것을 볼 수 있는 도구가 없습니다."),
-    "cannot_change": (
-        "I only read here. Change it on the screen (/edit) or from another program (/sql), and ask me again.",
-        "저는 읽기만 합니다. 화면(/edit)이나 다른 프로그램(/sql)에서 바꾼 뒤 다시 물어보세요.",
+    "cannot_change": ("I have no tool that changes that.", "그것을 바꿀 수 있는 도구가 없습니다."),
+    "change_how": (
+        "I did not understand what to change. For example: move the date to 2 October; set the budget to 4000000; tick off 15; "
+        "add: buy tape by 20 September; delete 18; postpone the move by a week.",
+        "무엇을 바꿀지 알아듣지 못했습니다. 예: 입주일을 10월 2일로 바꿔줘, 예산을 400만원으로 바꿔줘, 15번 끝냈어, "
+        "할 일 추가: 9월 20일까지 테이프 사기, 18번 지워줘, 이사를 일주일 미뤄줘.",
     ),
+    "no_plan": ("I see no plan that could be changed.", "바꿀 수 있는 계획이 보이지 않습니다."),
+    "which_item": (
+        "I find no one thing to do that this names. Say its number.",
+        "어느 할 일인지 모르겠습니다. 번호로 말해 주세요.",
+    ),
+    "not_later": ("That is not later than it is now.", "지금보다 늦은 날이 아닙니다."),
+    "done": ("Done. {now}", "바꿨습니다. {now}"),
+    "item_now": ("Now: {line}.", "지금: {line}."),
+    "added": ("Added: {line}.", "추가했습니다: {line}."),
+    "deleted": ("Deleted: {line}.", "지웠습니다: {line}."),
+    "postponed": (
+        "Done. {now} The due dates of {number} open things moved with it.",
+        "미뤘습니다. {now} 남은 할 일 {number}개의 날짜도 함께 옮겼습니다.",
+    ),
+    "conflict": (
+        "I have changed nothing: the data changed after I had read it{who}. {now} Shall I change it all the same? Say yes or no.",
+        "아무것도 바꾸지 않았습니다. 제가 읽은 뒤에 데이터가 바뀌었습니다{who}. {now} 그래도 바꿀까요? 네, 아니요로 답해 주세요.",
+    ),
+    "conflict_who": (", by {who}", " ({who})"),
+    "stays": ("Then it stays as it is.", "그럼 그대로 두겠습니다."),
+    "refused": ("I could not do that: {reason}", "하지 못했습니다: {reason}"),
     "tool_failed": ("The tool answered with an error: {reason}", "도구가 오류로 답했습니다: {reason}"),
     "changed": (
         "{what} of {of} was last changed by {who}, at {at} UTC.",
@@ -313,9 +362,11 @@ _SENTENCES = {
     "nothing_changed": ("I find no such change in the history.", "그런 변경은 기록에 없습니다."),
     "help": (
         "I am a small offline model, not a real one. Ask me for the move-in date, budget, status, addresses, what is left or "
-        "done, contacts, one thing to do by its name, or who changed what.",
+        "done, contacts, one thing to do by its name, or who changed what. Or ask me to change it: move the date to 2 October, "
+        "tick off 15, add: buy tape.",
         "저는 진짜 언어 모델이 아니라 작은 오프라인 모델입니다. 입주일, 예산, 상태, 주소, 남은 일과 끝난 일, 연락처, 할 일 "
-        "하나의 이름, 누가 무엇을 바꿨는지 물어보세요.",
+        "하나의 이름, 누가 무엇을 바꿨는지 물어보세요. 바꿔 달라고 해도 됩니다: 입주일을 10월 2일로 바꿔줘, 15번 끝냈어, "
+        "할 일 추가: 테이프 사기.",
     ),
 }
 
@@ -344,6 +395,17 @@ def read_date(text: str) -> str | None:
     """The date that a text is, as ISO 8601 (`--09-28` where it names no year); None if it is none."""
     found = _DATE.fullmatch(text.strip())
     return _iso(found.groupdict()) if found else None
+
+
+def find_date(text: str) -> str | None:
+    """The last date in a text, as ISO 8601 (`--09-28` where it names no year); None if there is none."""
+    found = [_iso(one.groupdict()) for one in _DATE.finditer(text)]
+    return found[-1] if found else None
+
+
+def cut_date(text: str) -> str:
+    """A text without its dates and what leads up to them (`by`, `까지`)."""
+    return " ".join(_DUE.sub(" ", text).split())
 
 
 def read_status(text: str) -> str | None:

@@ -74,33 +74,72 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Each will hear what it missed with its next question, and only that.",
         "각 대화는 다음 질문 때 놓친 것만 듣습니다.",
     ),
+    "act_6": ("6. B is asked for a change: {request}", "6. B에게 변경을 부탁합니다: {request}"),
+    "tools_called": ("The assistant's tool calls, and what the tools answered", "어시스턴트의 도구 호출과 도구의 답"),
+    "tools_wrote": ("The tool calls that write, and what the tools answered", "쓰기 도구 호출과 도구의 답"),
+    "the_row": ("The row, as another process reads it", "다른 프로세스가 읽은 데이터"),
+    "the_log": ("Its line in the log", "로그에 남은 줄"),
+    "act_6_note": (
+        "The write named the version that was read. Row and line of the log were committed together, with who did it.",
+        "쓰기에는 읽은 버전이 들어 있습니다. 데이터와 로그의 줄은 누가 했는지와 함께 한 번에 커밋됩니다.",
+    ),
+    "act_7": ("7. Somebody is faster: {request}", "7. 다른 사람이 먼저 고칩니다: {request}"),
+    "between_done": (
+        "After the assistant has read the plan and before its tool writes, user {person} sets {date} on the screen.",
+        "어시스턴트가 계획을 읽고 도구가 쓰기 전에, {person} 사용자가 화면에서 {date}로 바꿉니다.",
+    ),
+    "race_others": ("everybody else", "다른 사람과 프로그램"),
+    "race_plan": ("plan {plan}", "계획 {plan}"),
+    "race_assistant": ("B's assistant", "B의 어시스턴트"),
+    "race_read": ("reads version {version}", "{version} 버전을 읽음"),
+    "race_refused": ("{wanted} on version {version}: refused", "{version} 버전 위에 {wanted}: 거절됨"),
+    "race_written": ("writes on version {version}", "{version} 버전 위에 씀"),
+    "act_7_note": (
+        "Nobody's edit was lost: the second write names the version that the person had heard of. Of the assistant the plan has "
+        "{number} change.",
+        "누구의 수정도 사라지지 않았습니다. 두 번째 쓰기에는 사용자가 들은 버전이 들어 있습니다. 계획에 남은 어시스턴트의 변경은 "
+        "{number}개입니다.",
+    ),
+    "act_7_other": (
+        "This model went its own way: it left no refused write to ask about. Of the assistant the plan has {number} change.",
+        "이 모델은 다르게 했습니다. 거절되어 다시 물어볼 쓰기가 없습니다. 계획에 남은 어시스턴트의 변경은 {number}개입니다.",
+    ),
+    "act_8": ("8. A hears of it, and of who did it: {question}", "8. A가 듣습니다, 누가 했는지도: {question}"),
+    "told_a": ("What A is told", "A가 들은 것"),
+    "told_b": ("What B was told of its own write", "B가 자기 쓰기에 대해 들은 것"),
+    "act_8_note": (
+        "The same change: in A it was the assistant's, in B it says `you`.",
+        "같은 변경입니다. A에는 어시스턴트가 한 일로, B에는 `you`로 적힙니다.",
+    ),
     # the prompt
     "prompt": (
-        "Now you. Ask, or edit first and then ask. /help lists the commands.",
-        "이제 직접 해 보세요. 바로 묻거나, 먼저 고치고 물어보세요. /help에 명령이 있습니다.",
+        "Now you. Ask, ask for a change, or edit first and then ask. /help lists the commands.",
+        "이제 직접 해 보세요. 묻거나, 바꿔 달라고 하거나, 먼저 고치고 물어보세요. /help에 명령이 있습니다.",
     ),
     "help": (
-        "TEXT                 ask in the conversation that the prompt names\n"
+        "TEXT                 ask in the conversation that the prompt names, or ask it to change something\n"
         "/thread NAME         go to conversation {names}\n"
         "/edit FIELD VALUE    the screen: change {fields},\n"
         "                     or tick an item by its number: /edit 15 done, /edit 15 open\n"
         "/sql STATEMENT       another process: any SQL, for example\n"
         "                     /sql update plan set budget = 4000000 where id = 'seongsu'\n"
+        "/between /edit ...   the same (or /sql ...), by user junho, between the model's reading and its tool's writing\n"
         "/screen              the plan and the checklist as they are now\n"
         "/behind              who is how far behind\n"
         "/block               what the model received with the last question\n"
-        "/history             who changed what\n"
+        "/history             who changed what, in which conversation, by which mutation\n"
         "/quit                the end",
-        "글                   지금 대화에서 묻기\n"
+        "글                   지금 대화에서 묻거나 바꿔 달라고 하기\n"
         "/thread 이름         다른 대화로 가기: {names}\n"
         "/edit 항목 값        화면에서 고치기: {fields},\n"
         "                     번호로 할 일 표시하기: /edit 15 done, /edit 15 open\n"
         "/sql SQL문           다른 프로세스에서 SQL 실행하기, 예를 들면\n"
         "                     /sql update plan set budget = 4000000 where id = 'seongsu'\n"
+        "/between /edit ...   모델이 읽고 도구가 쓰기 전에 junho 사용자가 고치기 (/sql ...도 됩니다)\n"
         "/screen              지금의 계획과 체크리스트\n"
         "/behind              누가 얼마나 뒤처졌나\n"
         "/block               마지막 질문에서 모델이 받은 것\n"
-        "/history             누가 무엇을 바꿨나\n"
+        "/history             누가 무엇을 어느 대화에서 바꿨나, 뮤테이션까지\n"
         "/quit                끝내기",
     ),
     "unknown_command": ("There is no command {name}. /help lists them.", "{name} 명령은 없습니다. /help에서 확인하세요."),
@@ -129,6 +168,26 @@ _WORDS: dict[str, tuple[str, str]] = {
         "The other process took more than ten seconds and was ended.",
         "다른 프로세스가 10초 넘게 걸려 끝냈습니다.",
     ),
+    "between_armed": (
+        "Kept: {edit}. It happens with the next change that you ask for, after the model has read and before its tool writes.",
+        "기억했습니다: {edit}. 다음에 변경을 부탁하면, 모델이 읽고 나서 도구가 쓰기 전에 실행합니다.",
+    ),
+    "between_now": ("In between: {edit}", "그사이에: {edit}"),
+    "between_waits": (
+        "No tool has written, so what /between keeps still waits. /between off forgets it.",
+        "쓰기 도구를 부르지 않아서 /between은 아직 기다립니다. 잊으려면 /between off.",
+    ),
+    "between_off": ("Nothing waits any more.", "이제 기다리는 것이 없습니다."),
+    "usage_between": (
+        "/between /edit FIELD VALUE, /between /sql STATEMENT or /between off, for example /between /edit move-in date 1 October",
+        "/between /edit 항목 값, /between /sql SQL문 또는 /between off, 예: /between /edit 입주일 10월 1일",
+    ),
+    "busy": (
+        "Another run holds conversation {name} until it ends. Should it have died, the conversation is free in {seconds} seconds "
+        "at most; ask again then.",
+        "대화 {name}: 다른 실행이 끝날 때까지 쥐고 있습니다. 그 실행이 죽었다면 늦어도 {seconds}초 뒤에 풀립니다. 그때 다시 "
+        "물어보세요.",
+    ),
     "no_block": (
         "Nothing: no question was asked yet, or it was asked without abreast.",
         "없습니다. 아직 묻지 않았거나 abreast 없이 물었습니다.",
@@ -140,6 +199,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "column_time": ("time (UTC)", "시각 (UTC)"),
     "column_who": ("who", "누가"),
     "column_what": ("what", "무엇을"),
+    "column_mutation": ("mutation", "뮤테이션"),
     "not_shown": ("not shown", "표시하지 않음"),
     "open": ("open", "남음"),
     "done": ("done", "끝남"),
