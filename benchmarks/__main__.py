@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import checkpoints, governed, reads, requests, writes
+from benchmarks import checkpoints, governed, reads, requests, savers, writes
 from benchmarks.databases import Databases
 from benchmarks.harness import Bench, Benchmark, Key, Outcomes
 
@@ -27,6 +27,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *governed.BENCHMARKS,
     *reads.BENCHMARKS,
     *checkpoints.BENCHMARKS,
+    *savers.BENCHMARKS,
     *requests.BENCHMARKS,
 )
 KEYS: tuple[Key, ...] = tuple(key for benchmark in BENCHMARKS for key in benchmark.keys)

@@ -42,6 +42,9 @@ KEYS = {
     "pg_write",
     "pg_write_hot",
     "sqlite_write_64",
+    "fenced_saver",
+    "fenced_saver_postgresql",
+    "fenced_saver_sqlite",
 }
 
 
