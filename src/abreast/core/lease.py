@@ -32,9 +32,14 @@ class Leases:
 
         def flow() -> Flow[Lease]:
             while True:
-                rows = yield leases.acquire_statement(
-                    self.dialect, self.schema, thread=thread, run=run, seconds=self.seconds, left=self._left.get(thread)
-                )
+                try:
+                    rows = yield leases.acquire_statement(
+                        self.dialect, self.schema, thread=thread, run=run, seconds=self.seconds, left=self._left.get(thread)
+                    )
+                except Exception as error:
+                    if leases.is_timeout(error):  # an expired run's write is still open: it may yet be committed
+                        raise open_write_error(thread) from error
+                    raise
                 if rows:
                     return Lease(thread, rows[0][0], run)
                 ((holder, left),) = yield leases.holder_statement(self.dialect, self.schema, thread=thread)
@@ -100,6 +105,17 @@ def under(dialect: DialectName, schema: str, lease: Lease | None, statements: Se
         raise LeaseLostError(thread=lease.thread)
     for statement in statements:
         yield statement
+
+
+def open_write_error(thread: str) -> ThreadBusyError:
+    """The error for a thread whose last run has died or stands still with a write that is neither made nor taken back."""
+    return ThreadBusyError(
+        f"A write of the last run of the conversation {thread!r} has not ended, and may yet be made. The database ends it when "
+        f"it learns that the run's process is gone; ask again.",
+        thread=thread,
+        run=None,
+        seconds=0.0,
+    )
 
 
 def busy_error(thread: str, run: str, seconds: float) -> ThreadBusyError:

@@ -18,6 +18,11 @@ def acquire_statement(
     return Statement(text, {"thread": thread, "run": run, "seconds": seconds, "left": left})
 
 
+def is_timeout(error: Exception) -> bool:
+    """PostgreSQL: whether `acquire_statement` failed because a write under the old lease did not end."""
+    return getattr(getattr(error, "orig", error), "sqlstate", None) == "55P03"
+
+
 def holder_statement(dialect: DialectName, schema: str, *, thread: str) -> Statement:
     """The run that holds the thread, and for how many seconds more it does without a heartbeat."""
     now = _NOW[dialect]

@@ -1,9 +1,13 @@
 -- Takes a thread's lease if it is free: never taken, released, or expired by the database's clock. One row with the new
 -- token, or none. Writes under the lease (`write.sql`) share a lock of this key, which costs them less than a lock of the
--- row: whoever takes the lease waits for those that are under way. Who cannot have it anyway does not wait, and so keeps no
--- write waiting behind itself.
-with waited as materialized (
-    select pg_advisory_xact_lock(hashtextextended(:thread, 1)) where not exists (
+-- row: whoever takes the lease waits for those that are under way, but not for ever: their process may have stopped for good.
+-- Who cannot have it anyway does not wait, and so keeps no write waiting behind itself.
+with patience as materialized (
+    select set_config('lock_timeout', case given when '0' then '10s' else given end, true)
+    from current_setting('lock_timeout') as given
+),
+waited as materialized (
+    select pg_advisory_xact_lock(hashtextextended(:thread, 1)) from patience where not exists (
         select from {{schema}}.lease l
         where l.thread = :thread and l.expires_at > clock_timestamp() and l.run not in (:run, coalesce(:left, ''))
     )
