@@ -14,21 +14,21 @@ $(VENV)/dev: pyproject.toml constraints.txt
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[langchain,cli]" langgraph-checkpoint-sqlite
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[langchain,cli]"
 	touch $@
 
 demo: $(VENV)/demo  ## the move-in planner in the terminal, on SQLite, with no key and no network
 	$(BIN)/python -m examples.movein
 
-test: $(VENV)/dev  ## all tests, on SQLite and on a PostgreSQL server that they start themselves
-	$(BIN)/pytest
+test: $(VENV)/dev  ## all tests, on SQLite and on PostgreSQL servers that they start themselves, one for each core
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 check: $(VENV)/dev  ## the whole gate
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 bench: $(VENV)/dev  ## ratios against the plain operation; writes benchmarks/results.json
 	$(BIN)/python -m benchmarks

@@ -66,13 +66,14 @@ class Talk:
         tools: Sequence[Any] = (),
         before: Sequence[AgentMiddleware] = (),
         after: Sequence[AgentMiddleware] = (),
+        hub: Any = None,
         **settings: Any,
     ) -> Any:
-        """An agent of this conversation's model, hub and saver."""
+        """An agent of this conversation's model, hub (or another) and saver."""
         return create_agent(
             self.model,
             tools=list(tools),
-            middleware=[*before, self.hub.middleware(), *after],
+            middleware=[*before, (hub or self.hub).middleware(), *after],
             context_schema=RunContext,
             checkpointer=self.saver,
             **settings,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import abreast
 
 
@@ -29,3 +31,9 @@ def test_both_doors_have_the_same_methods():
     declarations = {"track", "loader", "attribute", "write", "middleware", "tools", "tool", "blocking", "lease", "checkpointer"}
     asynchronous = {name for name in vars(Abreast) if not name.startswith("_")} - declarations
     assert asynchronous == {name for name in vars(Blocking) if not name.startswith("_")}
+    hub = Abreast("sqlite:///unused.db")
+    for name in declarations - {"blocking"}:
+        with pytest.raises(AttributeError, match=rf"hub\.blocking has no '{name}'\. hub\.{name} serves synchronous code too\."):
+            getattr(hub.blocking, name)
+    with pytest.raises(AttributeError, match=r"hub\.blocking has no 'nothing'\.$"):
+        hub.blocking.nothing()

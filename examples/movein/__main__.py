@@ -8,6 +8,6 @@ if __name__ == "__main__":
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("examples"):
             raise
-        needed = 'pip install "abreast[langchain,cli]" langgraph-checkpoint-sqlite'
+        needed = 'pip install "abreast[langchain,cli]"'
         raise SystemExit(f"The example needs more packages ({error.name} is missing): {needed}") from None
     raise SystemExit(main())

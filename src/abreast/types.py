@@ -13,6 +13,9 @@ Placement = Literal["tail", "system"]
 Refresh = Literal["call", "run"]
 OnUnavailable = Literal["stop", "warn"]
 
+Version = int | str
+"""A row's own version, or `r41`: the row as it stood in CURRENT as of revision 41, as the block names it."""
+
 CountTokens = Callable[[str], int]
 """Text in, number of tokens out."""
 
@@ -58,6 +61,22 @@ class MutationId(str):
     database, and gets the idempotency key to hand on."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEffect:
+    """An effect outside that was started and has no outcome: it is running, or nobody knows whether it was made.
+
+    `mutation` is the key that its function was handed, and what `settle_mutation` wants. `tool` and `arguments` say what was
+    called, `thread` in which conversation, `at` when (UTC, ISO 8601).
+    """
+
+    workspace: str
+    mutation: str
+    tool: str
+    arguments: Mapping[str, Any]
+    thread: str | None
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +199,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The text for one model call, and to where each workspace is told by it."""
+    """The text for one model call, and to where each workspace is told by it.
+
+    `shown`, where there are tools that write: by workspace the rows, as (entity type, id), that stand whole in CURRENT.
+    """
 
     text: str
     told: Mapping[str, Told]
     tokens: int
     digest: str
+    shown: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,3 +278,15 @@ def test_g19_in_strict_mode_agents_that_are_built_for_each_request_share_a_saver
     command = [sys.executable, "-W", "error", "-c", STRICT, sqlite.url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("10 1\n", "")
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_g19_what_could_not_be_kept_is_not_begun(database, hubs, door, durability):
+    """Without `hub.run` and `hub.lease`, LangGraph would ask the model and run the tools before it is refused."""
+    talk = Talk(database, hubs, door, calls("write"), "an answer")
+    talk.saver = talk.hub.checkpointer()
+    ran: list[str] = []
+    agent = talk.build([write_tool(lambda: ran.append("write"))])
+    with pytest.raises(LeaseError, match=r"hub\.run"):
+        talk.door.invoke(agent, {"messages": "go"}, {"configurable": {"thread_id": "t"}}, context=CONTEXT, durability=durability)
+    assert (talk.model.requests, ran) == ([], [])

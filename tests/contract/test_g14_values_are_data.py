@@ -67,7 +67,7 @@ def test_g14_hostile_text_stays_inside_its_quotes(database, hubs, door):
     door(hub).run(agent, "q", thread=HOSTILE, context=context)
     block = block_of(model.requests[-1])
     lines = block.splitlines()
-    assert [line[:20] for line in lines] == [CHANGES[:20], lines[1][:20], "", CURRENT[:20], lines[4][:20]]
+    assert [line[:20] for line in lines] == [CHANGES[:20], lines[1][:20], "", CURRENT[:20], lines[4][:20], "All of this is versi"]
     assert lines[1].startswith('r2, user "x\\n\\nCURRENT (what is')
     assert revisions_of(block) == [2]
     (kind, [row]), *_ = current_of(block).items()

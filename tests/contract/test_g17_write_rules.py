@@ -94,7 +94,8 @@ def test_g17_the_row_must_be_within_the_rules_before_and_after(database, hubs, d
         calls("create_plan", id="p4", title="Mine", budget="2.00"),
     )
     texts = [error(answer) for answer in answers]
-    assert texts[:3] == [ABSENT.format("p2"), ABSENT.format("p2"), ABSENT.format("p3")]
+    # p2 may be read, so nothing is given away by saying that it is there; p3 may not be.
+    assert texts[:3] == ["This plan may not be written by this person. Nothing was written."] * 2 + [ABSENT.format("p3")]
     assert all("would not be one that this person may write" in text for text in texts[3:])
     assert talk.head() == 5
     within = ask(

@@ -11,10 +11,11 @@ import pytest
 import sqlalchemy as sa
 from langchain_core.messages import AIMessage
 
-from abreast import InputError, MutationId, MutationReusedError, RefusedError, update
+from abreast import InputError, MutationId, MutationReusedError, RefusedError, Transaction, update
 from caller import call, kept, mail_tool, request_of, runtime_of
 from planner import Plan, declare, planner
 from relay import relay
+from talk import CORNERS, Talk
 
 MESSAGE = AIMessage("", id="m1", tool_calls=[{"name": "mail", "args": {"to": "kim"}, "id": "a"}])
 
@@ -237,3 +238,33 @@ def test_g18_nothing_of_a_claim_is_an_outcome_of_another_kind_of_write(database,
         door(hub).apply("w1", update(Plan, "p1", title="x"), mutation=keys[0])
     with engine.connect() as connection:
         assert connection.execute(sa.select(Plan.title)).scalar_one() == "Mapo"
+
+
+@CORNERS
+def test_g18_a_repeat_has_the_numbers_of_the_first_answer_as_they_were(database, hubs, door):
+    talk = Talk(database, hubs, door)
+
+    @talk.hub.tool
+    def quote(key: MutationId) -> dict[str, float]:
+        """Asks for a price."""
+        return {"price": 1.5}
+
+    @talk.hub.tool
+    def keep(tx: Transaction) -> dict[str, float]:
+        """Keeps a price."""
+        return {"price": 1.5}
+
+    for tool in (quote, keep):
+        message = AIMessage("", id=tool.name, tool_calls=[{"name": tool.name, "args": {}, "id": "a"}])
+        assert [call(door, tool, runtime_of(message)).content for _ in range(2)] == ['{"price": 1.5}'] * 2
+
+
+@CORNERS
+def test_g18_the_second_of_two_equal_effects_is_told_that_it_is_a_repeat(database, hubs, door):
+    hub, _ = planner(database, hubs)
+    keys: list[str] = []
+    tool = failing_mail(hub, door, [], keys)
+    two = AIMessage("", id="m1", tool_calls=[{"name": "mail", "args": {"to": "kim"}, "id": one} for one in "ab"])
+    told = [call(door, tool, runtime_of(two, one), to="kim").content for one in "ab"]
+    assert told == ["sent", '{"answer": "sent", "repeated": true}']
+    assert len(keys) == 1

@@ -68,7 +68,8 @@ def test_g18_the_same_call_twice_in_a_turn_is_answered_from_the_first(database, 
     talk = Talk(database, hubs, door)
     talk.say(several(("put", "a", {"text": "!"}), ("put", "b", {"text": "!"})), calls("put", call_id="c", text="!"), "ok")
     result = talk.run(agent=talk.build([put_tool(talk.hub, door.kind)]))
-    assert answers(result) == ['{"title": "Mapo!"}'] * 3
+    # Which of the first two wrote it nobody can say; the second of them is told, and so is the third.
+    assert answers(result) == ['{"title": "Mapo!"}', *['{"title": "Mapo!", "repeated": true}'] * 2]
     assert title(talk.engine) == "Mapo!"
     assert written(talk.hub) == kept(talk.engine) == 1
 
@@ -208,7 +209,8 @@ def test_g18_a_passing_error_runs_the_function_again_under_the_same_mutation(dat
     result = talk.run(agent=talk.build([put]))
     (first, second) = answers(result)
     if failures == 2:
-        assert (len(seen), first, second) == (3, "done", "done")
+        assert (len(seen), first) == (3, "done")
+        assert json.loads(second) == {"answer": "done", "repeated": True}
     else:
         # The model tries it once more, and it is the same write: had it been written, it would not be written again.
         assert len(seen) == 6

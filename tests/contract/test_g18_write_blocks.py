@@ -359,3 +359,117 @@ def test_g18_a_deadlock_is_said_to_be_passing(postgres, hubs):
 
     with ThreadPoolExecutor(2) as threads:
         assert sorted(map(str, threads.map(write, (1, 2), (2, 1)))) == ["True", "written"]
+
+
+# -- blocks in blocks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nested", ["apply", "block"])
+def test_g18_a_write_inside_a_block_is_refused_at_once(database, hubs, door, nested):
+    """It would wait for the block, and the block for it: on SQLite until the time is out, on PostgreSQL for ever where they
+    touch the same row."""
+    hub, engine = planner(database, hubs)
+    change = update(Plan, "p1", title="inner")
+
+    def inner(_):
+        if nested == "apply":
+            hub.blocking.apply("w1", change)
+        else:
+            with hub.write("w1"):
+                raise AssertionError
+
+    async def ainner():
+        if nested == "apply":
+            await hub.apply("w1", change)
+        else:
+            async with hub.write("w1"):
+                raise AssertionError
+
+    def refused(tx):
+        tx.get(Plan, "p1").title = "outer"
+        with pytest.raises(ConfigurationError, match=r"Write with tx\.apply"):
+            inner(tx)
+        tx.apply(update(Item, 1, done=True))
+
+    async def arefused():
+        async with hub.write("w1") as tx:
+            (await tx.get(Plan, "p1")).title = "outer"
+            with pytest.raises(ConfigurationError, match=r"Write with tx\.apply"):
+                await ainner()
+            await tx.apply(update(Item, 1, done=True))
+
+    block(door, hub, refused)
+    assert plan(engine).title == "outer"
+    if door.kind == "async":
+        door.wait(arefused())
+    # The block is over, whatever became of it.
+    with pytest.raises(RefusedError):
+        block(door, hub, fails)
+    hub.blocking.apply("w1", change)
+    assert plan(engine).title == "inner"
+
+
+def fails(tx):
+    raise RefusedError
+
+
+def test_g18_another_task_waits_for_an_open_block(database, hubs, loop):
+    """One that was started in the block is not the block's own code, though it has its context."""
+    hub, engine = planner(database, hubs)
+
+    async def run():
+        async with hub.write("w1") as tx:
+            (await tx.get(Plan, "p1")).title = "block"
+            await tx.run(lambda tx: tx.session.flush())
+            later = asyncio.create_task(hub.apply("w1", update(Plan, "p1", title="task"), actor=WHO))
+            await asyncio.sleep(0)  # it has been begun
+        assert tx.revision == 4
+        return await later
+
+    assert asyncio.run_coroutine_threadsafe(run(), loop).result(timeout=30).revision == 5
+    assert [plan(engine).title, last(hub)[0].actor] == ["task", WHO]
+
+
+def test_g18_blocks_of_two_hubs_stand_in_each_other(sqlite, postgres, hubs):
+    one, _ = planner(sqlite, hubs)
+    two, engine = planner(postgres, hubs)
+    with one.write("w1") as outer, two.write("w1") as inner:
+        outer.get(Plan, "p1").title = "one"
+        inner.get(Plan, "p1").title = "two"
+        for hub in (one, two):
+            with pytest.raises(ConfigurationError, match="is open here"):
+                hub.blocking.apply("w1", update(Plan, "p1", title="x"))
+    with two.write("w1"):
+        one.blocking.apply("w1", update(Plan, "p1", title="x"))
+    assert plan(engine).title == "two"
+
+
+# -- what a caller can get wrong ---------------------------------------------------------------------------------------
+
+
+def test_g18_who_writes_is_an_actor(database, hubs, door):
+    hub, engine = planner(database, hubs)
+    change = update(Plan, "p1", title="x")
+    for wrong in ("u_1", None, ("user", "u_1")):
+        with pytest.raises(ConfigurationError, match=r"An actor is made by user\(…\), agent\(…\) or system\(…\), not "):
+            door(hub).apply("w1", change, actor=wrong)
+        with pytest.raises(ConfigurationError, match="An actor is made by"):
+            block(door, hub, fails, actor=wrong)
+        with Session(engine) as session, pytest.raises(ConfigurationError, match="An actor is made by"):
+            hub.attribute(session, actor=wrong)
+        with pytest.raises(ConfigurationError, match="An actor is made by"):
+            hub.tools(actor=wrong)
+        with pytest.raises(ConfigurationError, match="An actor is made by"):
+            hub.tool(actor=wrong)
+    assert len(last(hub, 9)) == 3
+
+
+def test_g18_changes_are_named_one_by_one(database, hubs, door):
+    hub, _engine = planner(database, hubs)
+    changes = [update(Plan, "p1", title="x")]
+    with pytest.raises(InputError, match=r"not list\. Unpack it: apply\(\.\.\., \*changes\)\.$"):
+        door(hub).apply("w1", changes)
+    with pytest.raises(InputError, match=r"not Plan\.$"):
+        door(hub).apply("w1", Plan(id="p1"))
+    with pytest.raises(InputError, match=r"item\.done holds boolean values; str 'yes' is none"):
+        door(hub).apply("w1", update(Item, 1, done="yes"))

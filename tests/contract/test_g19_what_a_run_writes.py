@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from contextvars import Context, copy_context
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from abreast import ConfigurationError, LeaseLostError, Transaction, agent, update, user
+from abreast import (
+    ConfigurationError,
+    LeaseLostError,
+    RunContext,
+    ThreadBusyError,
+    Transaction,
+    agent,
+    insert,
+    update,
+    user,
+)
 from abreast.testing import calls
-from planner import CONTEXT, Plan
+from planner import CONTEXT, Base, Plan, declare
 from talk import CORNERS, TOOL_CALL, Talk, write_tool
 from toolcalls import ask, events, read
 
@@ -69,17 +81,65 @@ def test_g19_what_a_tool_writes_through_the_hub_is_its_runs(database, hubs, door
 
 
 @CORNERS
-def test_g19_a_write_for_another_conversation_is_not_this_runs(database, hubs, door):
+@pytest.mark.parametrize("how", ["apply", "an agent", "a run"])
+def test_g19_what_a_lost_run_starts_for_another_conversation_is_refused_too(database, hubs, door, how):
     talk = Talk(database, hubs, door)
+    inner = talk.build(talk.hub.tools())
 
     def write() -> None:
         lose(talk)
-        talk.hub.blocking.apply("w1", update(Plan, "p1", title="theirs"), actor=user("u_1"), thread="other")
+        if how == "apply":
+            talk.hub.blocking.apply("w1", update(Plan, "p1", title="late"), actor=user("u_1"), thread="other")
+        elif how == "an agent":
+            inner.invoke({"messages": "go"}, {"configurable": {"thread_id": "other"}}, context=CONTEXT)
+        else:
+            talk.hub.blocking.run(inner, "go", thread="other", context=CONTEXT)
 
-    talk.say(TOOL_CALL, "an answer")
+    talk.say(TOOL_CALL, calls("update_plan", version=1, id="p1", title="late"), "an answer", "an answer")
     with pytest.raises(LeaseLostError):
         talk.run(agent=talk.build([write_tool(write)]))
-    assert read(talk).values["title"] == "theirs"
+    assert read(talk).values["title"] == "Mapo"
+    assert talk.place("other") is None or how == "an agent"
+
+
+@CORNERS
+def test_g19_another_hubs_run_is_none_of_ours(database, hubs, door, tmp_path):
+    """Two products in one process: a tool of one writes to the other's database."""
+    talk = Talk(database, hubs, door)
+    other = declare(hubs(f"sqlite:///{tmp_path / 'other.db'}"))
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    Base.metadata.create_all(engine)
+    other.blocking.install()
+
+    def write() -> None:
+        other.blocking.apply("w9", insert(Plan, id="p9", workspace_id="w9", title="theirs"), actor=agent())
+        inner = talk.build([], hub=other)
+        assert other.blocking.run(inner, "go", thread="t", context=RunContext("t1", "u_1", "w9")).status == "succeeded"
+
+    talk.say(TOOL_CALL, "inner", "an answer")
+    assert talk.run(agent=talk.build([write_tool(write)])).status == "succeeded"
+    assert other.blocking.row(Plan, "p9", "w9").values["title"] == "theirs"
+    engine.dispose()
+
+
+@CORNERS
+def test_g19_two_runs_in_one_hold_do_not_share_it_at_once(database, hubs, door):
+    talk = Talk(database, hubs, door)
+    busy: list[str] = []
+
+    def meanwhile(_: Any) -> str:
+        with pytest.raises(ThreadBusyError):
+            contextvars_of_the_hold[0].run(talk.hub.blocking.run, talk.agent, "second", thread="t", context=CONTEXT)
+        busy.append("second")
+        return "first"
+
+    contextvars_of_the_hold: list[Context] = []
+    talk.say(meanwhile)
+    with talk.hub.lease("t"):
+        contextvars_of_the_hold.append(copy_context())
+        assert talk.hub.blocking.run(talk.agent, "first", thread="t", context=CONTEXT).answer == "first"
+        assert talk.hub.blocking.run(talk.agent, "third", thread="t", context=CONTEXT).status == "succeeded"
+    assert busy == ["second"]
 
 
 @CORNERS

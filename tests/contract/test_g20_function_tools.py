@@ -6,13 +6,19 @@ import asyncio
 import datetime as dt
 import json
 import logging
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
 from threading import Event
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, mapped_column
 
 from abreast import (
     AsyncTransaction,
@@ -294,21 +300,84 @@ def test_g20_a_call_that_was_cancelled_before_a_thread_was_free_does_nothing(dat
 # -- what a model is told --------------------------------------------------------------------------------------------
 
 
+class Place(Enum):
+    HOME = "home"
+
+
+@dataclass
+class Booking:
+    day: dt.date
+    price: Decimal
+
+
+class MappedBase(MappedAsDataclass, DeclarativeBase):
+    pass
+
+
+class Hotel(MappedBase):
+    """A row that is a dataclass too."""
+
+    __tablename__ = "hotel"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Answer(BaseModel):
+    bookings: list[Booking]
+    at: dt.datetime
+    id: uuid.UUID
+    place: Place
+    secret: str = Field(exclude=True)
+
+
+@CORNERS
+def test_g20_a_return_value_is_converted_as_a_loaders_is(database, hubs, door):
+    talk = Talk(database, hubs, door)
+    number = uuid.UUID(int=1)
+    at = dt.datetime(2026, 9, 30, 9, tzinfo=dt.timezone(dt.timedelta(hours=9)))
+
+    def body(tx, text):
+        booking = Booking(dt.date(2026, 9, 30), Decimal("1.50"))
+        return Answer(bookings=[booking], at=at, id=number, place=Place.HOME, secret="hunter2")
+
+    talk.say(calls("put", text="a"), "ok")
+    answer = told(talk.run(agent=talk.build([writing(talk, "put", body)])))["call_1"]
+    assert json.loads(answer.content) == {
+        "bookings": [{"day": "2026-09-30", "price": "1.50"}],
+        "at": "2026-09-30T00:00:00Z",
+        "id": str(number),
+        "place": "HOME",
+    }
+
+
 @CORNERS
 def test_g20_a_return_value_that_is_no_json_is_rolled_back_and_told_to_the_developer(database, hubs, door, caplog):
     talk = Talk(database, hubs, door)
 
     def body(tx, text):
         append(tx, text)
-        return {"when": dt.date(2026, 9, 30)} if text == "date" else float("nan")
+        itself: list[Any] = []
+        itself.append(itself)
+        bad = {
+            "object": object(),
+            "nan": float("nan"),
+            "row": tx.get(Plan, "p1"),
+            "hotel": Hotel(1),
+            "itself": itself,
+            "keys": {1: 2},
+        }
+        return {"plans": [{"found": bad[text]}]}
 
     built = talk.build([writing(talk, "put", body)])
-    talk.say(calls("put", call_id="a", text="date"), calls("put", call_id="b", text="nan"), "ok")
+    wrong = ("object", "nan", "row", "hotel", "itself", "keys")
+    talk.say(*(calls("put", call_id=one, text=one) for one in wrong), "ok")
     result = talk.run(agent=built)
     assert title(talk.engine) == "Mapo"
-    assert [answer.status for answer in told(result).values()] == ["error", "error"]
+    assert [answer.status for answer in told(result).values()] == ["error"] * len(wrong)
     assert "JSON" not in str(told(result))
-    assert ["which is not JSON" in str(record.exc_info) for record in caplog.records] == [True, True]
+    reasons = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    where = ["the answer" if one == "itself" else "the answer.plans[0].found" for one in wrong]
+    assert [f" at {place}" in reason for place, reason in zip(where, reasons, strict=True)] == [True] * len(wrong)
+    assert [reason.startswith("The tool put returned what is not JSON") for reason in reasons] == [True] * len(wrong)
     assert kept(talk.engine) == 0
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from langchain.tools import ToolRuntime
+from langchain.agents import create_agent
+from langchain.tools import InjectedState, ToolRuntime
 from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel, Field
@@ -171,7 +173,42 @@ def test_g20_a_function_that_cannot_be_a_tool_is_refused_where_it_is_declared(da
         """Writes."""
         return ""
 
+    def optional(tx: Transaction | None = None) -> str:
+        """Writes."""
+        return ""
+
+    def listed(keys: list[MutationId]) -> str:
+        """Writes."""
+        return ""
+
+    def mapped(plan: Plan) -> str:
+        """Writes."""
+        return ""
+
+    def function_of(what: Callable[[], str]) -> str:
+        """Writes."""
+        return ""
+
+    def forged(context: dict[str, Any]) -> str:
+        """Writes."""
+        return ""
+
+    def own(context: Several) -> str:
+        """Writes."""
+        return ""
+
+    def stated(state: dict[str, Any]) -> str:
+        """Writes."""
+        return ""
+
     for function, words in (
+        (optional, r"parameter tx .* is .*Transaction \| None.*stands alone"),
+        (listed, "parameter keys .*stands alone"),
+        (mapped, "parameter plan .* is Plan, which a model cannot give.*tx.get"),
+        (function_of, "parameter what .* cannot give"),
+        (forged, "context: RunContext"),
+        (own, "runtime: ToolRuntime"),
+        (stated, "runtime.state"),
         (without_docstring, "docstring"),
         (untyped, "no type"),
         (wrong, "its transaction is Transaction"),
@@ -182,6 +219,53 @@ def test_g20_a_function_that_cannot_be_a_tool_is_refused_where_it_is_declared(da
     ):
         with pytest.raises(ConfigurationError, match=words):
             hub.tool(function)
+
+
+@dataclass(frozen=True)
+class Staff(RunContext):
+    """A run context of the application's own."""
+
+    desk: str = ""
+
+
+@CORNERS
+@pytest.mark.parametrize("wanted", [RunContext, Staff])
+def test_g20_a_run_context_comes_from_the_run_and_never_from_the_model(database, hubs, door, wanted, caplog):
+    talk = Talk(database, hubs, door)
+    seen: list[Any] = []
+
+    def look(context, text: str) -> str:
+        """Looks."""
+        seen.append(context)
+        return text
+
+    look.__annotations__["context"] = wanted
+    made = talk.hub.tool(look)
+    assert set(convert_to_openai_tool(made)["function"]["parameters"]["properties"]) == {"text"}
+    staff = Staff("t1", "u_1", "w1", desk="north")
+    forged = calls("look", text="a", context={"tenant": "t9", "user": "u_9", "workspace": "w9"})
+    talk.say(forged, "ok", forged, "ok")
+    agent = create_agent(talk.model, [made], middleware=[talk.hub.middleware()], context_schema=Staff)
+    assert told(talk.run(agent=agent, context=staff))["call_1"].content == "a"
+    assert seen == [staff]
+    answer = call(door, made, by_hand({"tenant": "t1", "user": "u_1", "workspace": "w1"}), text="a")
+    assert answer.status == "error"
+    assert f"takes a {wanted.__name__}, and the context of this run is dict" in str(caplog.records[-1].exc_info)
+    assert seen == [staff]
+
+
+@CORNERS
+def test_g20_what_langgraph_fills_is_left_to_it(database, hubs, door):
+    talk = Talk(database, hubs, door)
+
+    @talk.hub.tool
+    def count(state: Annotated[dict[str, Any], InjectedState], text: str) -> str:
+        """Counts."""
+        return str(len(state["messages"]))
+
+    assert set(convert_to_openai_tool(count)["function"]["parameters"]["properties"]) == {"text"}
+    talk.say(calls("count", text="a"), "ok")
+    assert told(talk.run(agent=talk.build([count])))["call_1"].content == "2"
 
 
 @CORNERS

@@ -311,9 +311,9 @@ def test_g19_a_tool_of_the_hubs_asks_in_its_own_transaction(database, hubs, door
     assert (ran, len(talk.model.requests)) == ([kind], 1)
 
 
-@pytest.mark.parametrize(("thread", "ran"), [(None, []), ("own", ["write"])], ids=["the run's thread", "its own thread"])
+@pytest.mark.parametrize("thread", [None, "own"], ids=["the run's thread", "its own thread"])
 @CORNERS
-def test_g19_a_sub_agents_tools_are_the_runs_unless_it_has_a_thread_of_its_own(database, hubs, door, thread, ran):
+def test_g19_a_sub_agents_tools_are_the_runs_whatever_its_thread(database, hubs, door, thread):
     done: list[str] = []
     talk = Talk(database, hubs, door, calls("ask"), calls("write"), "done", saver=None)
     inner = talk.build([write_tool(lambda: done.append("write"))], before=[Before(lambda _: taken(talk))])
@@ -328,7 +328,7 @@ def test_g19_a_sub_agents_tools_are_the_runs_unless_it_has_a_thread_of_its_own(d
     outer = talk.build([StructuredTool.from_function(ask, aask, name="ask", description="Asks another agent.")])
     with pytest.raises(LeaseLostError):
         talk.run(agent=outer)
-    assert done == ran
+    assert done == []
 
 
 @CORNERS

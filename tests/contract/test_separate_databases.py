@@ -427,17 +427,16 @@ def test_g17_tools_of_another_hub_read_in_this_ones_run(apart, notes):
 
 
 @CORNER
-def test_g19_write_tools_of_another_hub_refuse_in_this_ones_run(apart, notes):
-    """The run's lease is not in their database, so they cannot know that it holds."""
+def test_g17_write_tools_of_another_hub_write_in_this_ones_run(apart, notes):
+    """Under versions and mutations; the run's lease is not in their database, so nothing there is asked for it."""
     hub, engine = notes
     talk = apart()
     agent = talk.build([*hub.tools(Note)])
     name = next(one.name for one in hub.tools(Note) if one.name.startswith("update"))
-    talk.say(calls(name, id="n1", version=1, text="by the assistant"))
-    with pytest.raises(LeaseLostError):
-        talk.run(agent=agent)
+    talk.say(calls(name, id="n1", version=1, text="by the assistant"), "an answer")
+    assert talk.run(agent=agent).status == "succeeded"
     with engine.connect() as connection:
-        assert connection.exec_driver_sql("select text from note").scalar() == "a note"
+        assert connection.exec_driver_sql("select text from note").scalar() == "by the assistant"
 
 
 @CORNER

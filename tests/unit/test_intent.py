@@ -14,7 +14,8 @@ import pytest
 from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from abreast.agents.intent import given_arguments, mutation_of
+from abreast.agents.intent import given_arguments, intent_of, mutation_of
+from abreast.agents.repair import CUT_OFF
 
 DATE = {"date": "2026-09-30"}
 OTHER = {"date": "2026-10-01"}
@@ -120,6 +121,86 @@ def test_g18_a_call_after_one_that_failed_is_new_unless_nobody_knows_whether_it_
 def test_g18_a_call_whose_answer_was_lost_is_repeated_under_its_id():
     start = [QUESTION, asks(call(id="c1"))]
     assert meant([*start, asks(call(id="c2"), id="a2")], "c2") == meant(start, "c1")
+
+
+CUT = [QUESTION, asks(call(id="c1"))]
+NEXT = [HumanMessage("go on", id="q2"), asks(call(id="c2"), id="a2")]
+
+
+@pytest.mark.parametrize("repeatable", [False, True])
+@pytest.mark.parametrize("answered", [[], [answer("c1", "error", UNKNOWN)], [answer("c1", "error", CUT_OFF)]])
+def test_g18_a_call_that_was_cut_off_or_whose_outcome_is_unknown_is_meant_by_the_next_equal_one_of_any_turn(answered, repeatable):
+    first = meant(CUT, "c1", repeatable=repeatable)
+    second = [*CUT, *answered, *NEXT]
+    assert meant(second, "c2", repeatable=repeatable) == first
+    third = [*second, HumanMessage("and", id="q3"), asks(call(id="c3"), id="a3")]
+    assert meant(third, "c3", repeatable=repeatable) == first
+    # Answered once, it is done: the next one means another write.
+    closed = [*second, answer("c2"), HumanMessage("more", id="q3"), asks(call(id="c3"), id="a3")]
+    assert meant(closed, "c3", repeatable=repeatable) not in (first, None)
+    other = [*CUT, *answered, NEXT[0], asks(call(OTHER, "c2"), id="a2")]
+    assert meant(other, "c2", OTHER, repeatable=repeatable) not in (first, None)
+
+
+def test_g18_an_answer_that_came_late_is_an_answer_all_the_same():
+    late = [*CUT, HumanMessage("wait", id="q1"), answer("c1"), *NEXT]
+    assert meant(late, "c2") != meant(CUT, "c1")
+    same_id = [*CUT, HumanMessage("q", id="q1"), asks(call(OTHER, "c1"), id="a9"), answer("c1"), *NEXT]
+    assert meant(same_id, "c2") == meant(CUT, "c1")
+
+
+def test_g18_each_of_two_repeatable_calls_that_were_cut_off_is_meant_once():
+    two = [QUESTION, asks(call(id="c1"), call(id="c2"))]
+    firsts = [meant(two, one, repeatable=True) for one in ("c1", "c2")]
+    again = [*two, HumanMessage("go on", id="q2"), asks(call(id="d1"), call(id="d2"), call(id="d3"), id="a2")]
+    seconds = [meant(again, one, repeatable=True) for one in ("d1", "d2", "d3")]
+    assert seconds[:2] == firsts
+    assert seconds[2] not in (*firsts, None)
+    one = [*two, answer("c2"), HumanMessage("go on", id="q2"), asks(call(id="d1"), call(id="d2"), id="a2")]
+    assert [meant(one, "d1", repeatable=True), firsts[1]] == [firsts[0], firsts[1]]
+    assert meant(one, "d2", repeatable=True) not in (*firsts, None)
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_open"),
+    [
+        ([answer("c1")], False),
+        ([answer("c2")], False),
+        ([answer("c1"), answer("c2", "error", UNKNOWN)], False),
+        ([answer("c1", "error", UNKNOWN), answer("c2")], False),
+        ([answer("c1", "error", FAILED), answer("c2", "error", UNKNOWN)], True),
+        ([answer("c1", "error", FAILED), answer("c2", "error", FAILED)], False),
+        ([], True),
+    ],
+)
+def test_g18_of_two_equal_calls_in_a_message_one_that_succeeded_answers_for_both(answers, is_open):
+    two = [QUESTION, asks(call(id="c1"), call(id="c2"))]
+    later = [*two, *answers, HumanMessage("go on", id="q2"), asks(call(id="d"), id="a2")]
+    assert (meant(later, "d") == meant(two, "c1")) is is_open
+
+
+def test_g18_an_answer_may_name_the_mutation_that_is_unknown():
+    """The history had forgotten that call; the database had not."""
+    told = answer("c1", "error", '{"outcome": "unknown", "mutation": "call:first"}')
+    assert meant([*CUT, told, *NEXT], "c2") == "call:first"
+    again = [*CUT, told, *NEXT, answer("c2", "error", UNKNOWN), HumanMessage("and", id="q3"), asks(call(id="c3"), id="a3")]
+    assert meant(again, "c3") == "call:first"
+    own = answer("c1", "success", '{"outcome": "unknown", "mutation": "call:first"}')  # what the function itself returned
+    assert meant([*CUT, own, *NEXT], "c2") != "call:first"
+    foreign = answer("c1", "error", '{"outcome": "unknown", "mutation": "form 7"}')
+    assert meant([*CUT, foreign, *NEXT], "c2") == meant(CUT, "c1")
+
+
+def test_g18_a_call_says_whether_it_repeats_another():
+    def repeats(messages: Sequence[BaseMessage], call_id: str) -> tuple[bool, bool]:
+        intent = intent_of(runtime({"messages": list(messages)}, call_id), "put", DATE)
+        return intent.repeats, intent.beside
+
+    two = [QUESTION, asks(call(id="c1"), call(id="c2"))]
+    assert [repeats(two, one) for one in ("c1", "c2")] == [(False, False), (True, True)]
+    assert repeats([*CUT, answer("c1"), asks(call(id="c2"), id="a2")], "c2") == (True, False)
+    assert repeats([*CUT, *NEXT], "c2") == (True, False)
+    assert repeats([*CUT, answer("c1"), *NEXT], "c2") == (False, False)
 
 
 def test_g18_after_a_failure_of_the_repeat_the_next_one_is_new():

@@ -219,7 +219,7 @@ OTHERS = [
     re.compile(rf"\d+ more of {WORD} (?:is|are) not shown here\.$"),
     re.compile(rf"In workspace {WORD}:$"),
     re.compile(
-        rf"All of this is version \d+(?: in workspace {WORD})?: name it when you write a row that shows no version of its own\.$"
+        rf"All of this is version r\d+(?: in workspace {WORD})?: name it when you write a row that shows no version of its own\.$"
     ),
     re.compile(rf"(?:workspace {WORD}: )?\{{.*\}}$"),
 ]

@@ -117,7 +117,7 @@ class SQLiteAccess(Access):
 
     def hold(self) -> Held:
         if self._closed:
-            raise UnavailableError("This hub is closed.")
+            raise UnavailableError("This hub is being closed.")
         if not self._writing.acquire(timeout=self._timeout):
             raise UnavailableError("Another write of this process has not ended. Nothing was written; try again.", retry=True)
         try:
@@ -136,7 +136,7 @@ class SQLiteAccess(Access):
 
     def _submit(self, how: Callable[[Work[T]], T], work: Work[T]) -> Future[T]:
         if self._closed:
-            raise UnavailableError("This hub is closed.")
+            raise UnavailableError("This hub is being closed.")
         return self._readers.submit(how, work)
 
     def _read(self, work: Work[T]) -> T:
@@ -205,7 +205,7 @@ class SQLiteAccess(Access):
 
     def _put(self, work: Work[Any], ticket: Future[Any] | _LoopTicket) -> None:
         if self._closed:
-            raise UnavailableError("This hub is closed.")
+            raise UnavailableError("This hub is being closed.")
         if self._writer is None:
             with self._starting:
                 if self._writer is None:
@@ -314,7 +314,7 @@ class SQLiteAccess(Access):
         for raw, engine in self._opened:
             engine.dispose()
             raw.close()
-        self._opened.clear()
+        self._start_anew()  # whoever uses it again opens it again, in the next event loop for example
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)

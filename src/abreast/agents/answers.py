@@ -60,9 +60,16 @@ def answer_of(error: BaseException) -> str | None:
 
 def must_pass(error: BaseException) -> bool:
     """Whether an error is the run's own, not the tool's: an interrupt, a cancellation, a lost lease."""
+    return own_of(error) is not None
+
+
+def own_of(error: BaseException) -> BaseException | None:
+    """The run's own error: this one, or one in a group, which LangGraph does not look into."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := own_of(one)) is not None), None)
     if isinstance(error, asyncio.CancelledError | GraphBubbleUp | LeaseError) or not isinstance(error, Exception):
-        return True
-    return bool(is_invalid_resume(error))
+        return error
+    return error if is_invalid_resume(error) else None
 
 
 def _told(error: BaseException) -> dict[str, Any]:
@@ -95,7 +102,7 @@ def _told(error: BaseException) -> dict[str, Any]:
     reference = noted(error)
     if passing(error):
         return unknown(f"What this tool needs did not answer (reference {reference}).", "Look before you repeat it, or say so.")
-    return {"error": f"This tool failed (reference {reference}). Its siblings did not.", "do": "Go on without it, or say so."}
+    return {"error": f"This tool failed (reference {reference}).", "do": "Go on without it, or say so."}
 
 
 def as_read(reader: Reader, workspace: str, context: Any, error: VersionConflictError) -> Operation[Exception]:
@@ -135,13 +142,23 @@ def unknown(error: str, do: str, **more: Any) -> dict[str, Any]:
 
 def is_unknown(content: Any) -> bool:
     """Whether an answer says so."""
+    return _unknown(content) is not None
+
+
+def unknown_mutation(content: Any) -> str | None:
+    """The mutation of the effect whose outcome an answer says is unknown, if it names one."""
+    mutation = (_unknown(content) or {}).get("mutation")
+    return mutation if isinstance(mutation, str) and mutation.startswith("call:") else None
+
+
+def _unknown(content: Any) -> Mapping[str, Any] | None:
     if not isinstance(content, str) or '"outcome"' not in content:
-        return False
+        return None
     try:
         told = json.loads(content)
     except ValueError:
-        return False
-    return isinstance(told, Mapping) and told.get("outcome") == "unknown"
+        return None
+    return told if isinstance(told, Mapping) and told.get("outcome") == "unknown" else None
 
 
 def passing(error: BaseException) -> bool:

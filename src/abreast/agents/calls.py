@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 
 from abreast.agents import messages as reading
-from abreast.agents.scope import RunScope, current
+from abreast.agents.scope import RunScope, current, is_fenced, token_of
 from abreast.agents.state import KEY
 from abreast.core.gate import ReturnedCall
 from abreast.core.mark import Turn
@@ -43,9 +43,12 @@ def model_call(
 ) -> ModelCall:
     """What is known of the call that is about to be made.
 
-    Raises ContextError without a context, MarkError where the state's mark is damaged.
+    Raises ContextError without a context, MarkError where the state's mark is damaged, LeaseError where the hub's saver
+    would refuse the run's checkpoints.
     """
     thread = str(config.get("configurable", {}).get("thread_id") or "")
+    if is_fenced(saver_of(config)):
+        token_of(config)  # what cannot be kept is not begun: the model would be asked, and tools write, for nothing
     scope = _scope(thread)
     mark = state.get(KEY)
     if mark is not None and not isinstance(mark, Mapping):
@@ -102,25 +105,29 @@ def returned(
         finished = structured is not None or (bool(answers) and reading.is_answer(answers[-1]))
         asked = frozenset(wanted if by_tool else ())
         scope.calls.append(ReturnedCall(ids, prepared.told, finished, asked, is_nested(config)))
+        if prepared.block is not None and not prepared.shadow:
+            for batch in prepared.batches:
+                seen = scope.shown.setdefault((batch.workspace, batch.head.revision), set())
+                seen |= prepared.block.shown.get(batch.workspace, frozenset())
     # A sub-agent's history proves nothing about what this conversation has dealt with.
     noted = replace(prepared, confirm={}) if is_nested(config) else prepared
     return Returned(noted, next(iter(sorted(ids)), str(uuid.uuid4())), prepared.mark(by_tool=by_tool))
 
 
 def has_checkpointer(config: RunnableConfig) -> bool:
-    """Whether the graph that makes this call keeps its state. LangGraph hands its saver down under this key only; the
+    """Whether the graph that makes this call keeps its state."""
+    return saver_of(config) is not None
+
+
+def saver_of(config: RunnableConfig) -> Any:
+    """What keeps the state of the graph that makes this call. LangGraph hands its saver down under this key only; the
     execution info has a thread id without one too (tried on 1.2.24)."""
-    return config.get("configurable", {}).get("__pregel_checkpointer") is not None
+    return config.get("configurable", {}).get("__pregel_checkpointer")
 
 
 def is_nested(config: RunnableConfig) -> bool:
     """Whether this call is made by a graph inside another graph's node: a sub-agent's, as a rule."""
     return "|" in str(config.get("configurable", {}).get("checkpoint_ns") or "")
-
-
-def scope_of(config: RunnableConfig) -> RunScope | None:
-    """The run that is going on, if it is this conversation's; a sub-agent with a thread of its own has none."""
-    return _scope(str(config.get("configurable", {}).get("thread_id") or ""))
 
 
 def _scope(thread: str) -> RunScope | None:

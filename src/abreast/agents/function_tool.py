@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
 import secrets
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -16,17 +15,18 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.errors import GraphBubbleUp
 
 from abreast.access import Access, Operation, aperform, perform
-from abreast.agents.answers import ATTEMPTS, answer_of, as_read, must_pass, noted, passing, pause, unknown
-from abreast.agents.calls import ActorOf, actor_of, scope_of
+from abreast.agents.answers import ATTEMPTS, answer_of, as_read, must_pass, noted, own_of, passing, pause, unknown
+from abreast.agents.calls import ActorOf, actor_of
 from abreast.agents.function_schema import Function, read_function
-from abreast.agents.intent import given_arguments, mutation_of
-from abreast.core.effects import Claim, Effects, is_json, refused
+from abreast.agents.intent import Intent, given_arguments, intent_of
+from abreast.agents.scope import running
+from abreast.core.effects import Claim, Effects, Found, refused
+from abreast.core.plain import NotJsonError, as_json
 from abreast.core.read import Reader
 from abreast.core.render import quoted
 from abreast.core.transaction import Writes
 from abreast.core.write import stored_refusal
 from abreast.errors import ConfigurationError, InputError, RefusedError, VersionConflictError
-from abreast.store import mutations
 from abreast.store.mutations import Outcome
 from abreast.telemetry import log
 from abreast.types import Attribution, Lease, MutationId
@@ -70,13 +70,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One call of the tool: who asks, what for, and what the function is given."""
+    """One call of the tool: who asks, what for and with which arguments, and what the function is given."""
 
     context: Any
     workspace: str
     attribution: Attribution
     lease: Lease | None
-    payload: Any
+    intent: Intent
+    asked: Mapping[str, Any]
     arguments: Mapping[str, Any]
 
 
@@ -154,6 +155,7 @@ class FunctionTool:
             workspace = call.workspace
             kinds = {"transaction": self._write, "effect": self._effect, "plain": self._plain}
             value = yield from kinds[self._function.kind](call)
+            value = _again(value) if call.intent.beside else value
             return value if isinstance(value, str) else quoted(value)
         except _Answer:
             raise
@@ -163,7 +165,10 @@ class FunctionTool:
                 shown = yield _Do(as_read(self._host.reader, workspace, runtime.context, error))
             text = answer_of(shown)
             if text is None:
-                raise
+                own = own_of(shown)
+                if own is None or own is shown:
+                    raise
+                raise own from error  # out of a group, which LangGraph does not look into
             return _as_error(text)
 
     def _lacking(self, context: Any) -> dict[str, Any] | None:
@@ -182,17 +187,27 @@ class FunctionTool:
     def _call(self, runtime: ToolRuntime[Any, Any], arguments: Mapping[str, Any]) -> _Call:
         governed = self._function.kind != "plain"
         thread = str((runtime.config or {}).get("configurable", {}).get("thread_id") or "") or None
-        scope = scope_of(runtime.config or {})
-        mutation = mutation_of(runtime, self._name, arguments, repeatable=self._options.repeatable) if governed else None
+        scope = running(self._host.access)
+        repeatable = self._options.repeatable
+        intent = intent_of(runtime, self._name, arguments, repeatable=repeatable) if governed else Intent(None)
         given = {**arguments, **{name: runtime for name, kind in self._function.hidden.items() if kind == "runtime"}}
+        given.update({name: self._context(runtime.context, kind) for name, kind in self._function.contexts.items()})
         return _Call(
             runtime.context,
             self._workspace(runtime.context, arguments) if governed else "",
-            Attribution(actor_of(self._options.actor, runtime.context), thread, mutation),
+            Attribution(actor_of(self._options.actor, runtime.context), thread, intent.mutation),
             scope.lease if scope is not None else None,
-            [self._name, given_arguments(runtime, self._name, arguments)],
+            intent,
+            given_arguments(runtime, self._name, arguments),
             given,
         )
+
+    def _context(self, context: Any, wanted: type[Any]) -> Any:
+        if not isinstance(context, wanted):
+            raise ConfigurationError(
+                f"The tool {self._name} takes a {wanted.__name__}, and the context of this run is {type(context).__name__}."
+            )
+        return context
 
     def _workspace(self, context: Any, arguments: Mapping[str, Any]) -> str:
         allowed = tuple(dict.fromkeys(self._host.workspaces_of(context)))
@@ -212,27 +227,28 @@ class FunctionTool:
 
     def _write(self, call: _Call) -> _Flow:
         # Without a mutation id a reply that was lost cannot be told from a write that never was.
-        return (yield from _tried(lambda: _Write(call), ATTEMPTS if call.attribution.mutation else 1))
+        value, stored = yield from _tried(lambda: _Write(call), ATTEMPTS if call.attribution.mutation else 1)
+        return _again(value) if stored and call.intent.repeats and not call.intent.beside else value
 
     def _plain(self, call: _Call) -> _Flow:
         yield _Do(self._host.effects.holds(call.lease))
         return self._json((yield _Run(call.arguments)))
 
     def _effect(self, call: _Call) -> _Flow:
-        mutation = call.attribution.mutation
+        mutation, thread = call.attribution.mutation, call.attribution.thread
         key = MutationId(mutation or f"call:{secrets.token_hex(32)}")
         run = _Run({**call.arguments, **{name: key for name, kind in self._function.hidden.items() if kind == "effect"}})
         if mutation is None:
             return self._json((yield from _tried(lambda: run, ATTEMPTS)))
         effects = self._host.effects
-        claim = Claim(call.workspace, mutation, mutations.digest(call.workspace, ["effect", call.payload]), secrets.token_hex(8))
+        claim = Claim(call.workspace, mutation, secrets.token_hex(8), self._name, call.asked, thread, call.intent.message)
         try:
             first = yield from _tried(lambda: _Do(effects.claim(claim, call.attribution, call.lease)), ATTEMPTS)
         except asyncio.CancelledError:
             yield _Do(effects.release(claim))
             raise
         if first is not None:
-            return self._repeated(first, mutation)
+            return self._repeated(first, call.intent)
         try:
             value = yield from _tried(lambda: run, ATTEMPTS)
         except RefusedError as error:
@@ -246,8 +262,10 @@ class FunctionTool:
                 raise
             log.warning("the effect of mutation %s in %s has an unknown outcome", mutation, call.workspace)
             return _as_error(quoted(self._open(mutation, f" (reference {noted(error)})")))
-        if not is_json(value):
-            noted(self._not_json(value))
+        try:
+            value = self._json(value)
+        except ConfigurationError as error:
+            noted(error)
             value = {"done": True, "answer": "not readable"}
         yield from self._settle(claim, Outcome("returned", body=value))
         return value
@@ -263,13 +281,14 @@ class FunctionTool:
                 "the outcome of mutation %s in %s was not stored; see whether it is settled", claim.mutation, claim.workspace
             )
 
-    def _repeated(self, first: Outcome, mutation: str) -> Any:
-        if first.kind == "refused":
-            raise stored_refusal(first.body)
-        if first.kind == "started":
-            log.warning("mutation %s was called again while its outcome is unknown; settle it by hand", mutation)
-            return _as_error(quoted(self._open(mutation, "")))
-        return first.body
+    def _repeated(self, first: Found, intent: Intent) -> Any:
+        if first.outcome.kind == "refused":
+            raise stored_refusal(first.outcome.body)
+        if first.outcome.kind == "started":
+            log.warning("mutation %s was called again while its outcome is unknown; settle it by hand", first.mutation)
+            return _as_error(quoted(self._open(first.mutation, "")))
+        value = first.outcome.body
+        return _again(value) if intent.repeats and not intent.beside else value
 
     def _open(self, mutation: str, why: str) -> dict[str, Any]:
         return unknown(
@@ -279,12 +298,10 @@ class FunctionTool:
         )
 
     def _json(self, value: Any) -> Any:
-        if not is_json(value):
-            raise self._not_json(value)
-        return json.loads(json.dumps(value))
-
-    def _not_json(self, value: Any) -> ConfigurationError:
-        return ConfigurationError(f"The tool {self._name} returned {type(value).__name__}, which is not JSON.")
+        try:
+            return as_json(value, "the answer")
+        except NotJsonError as error:
+            raise ConfigurationError(f"The tool {self._name} returned what is not JSON: {error}") from None
 
     # -- the doors -----------------------------------------------------------------------------------------------
 
@@ -305,7 +322,7 @@ class FunctionTool:
                     value = self._function.call(**step.call.arguments, **self._transaction(tx))
                     _end_if(stopped)
                     self._keep(tx, value)
-            return tx.outcome
+            return tx.outcome, tx.repeated
 
         _end_if(stopped)  # cancelled while it waited for a thread
         return _driven(flow, answer)
@@ -323,7 +340,7 @@ class FunctionTool:
             async with self._opened(step.call) as tx:
                 if not tx.repeated:
                     self._keep(tx, await self._function.call(**step.call.arguments, **self._transaction(tx)))
-            return tx.outcome
+            return tx.outcome, tx.repeated
 
         try:
             step = next(flow)
@@ -338,7 +355,7 @@ class FunctionTool:
             return done.value
 
     def _opened(self, call: _Call) -> Writes:
-        return self._host.write(call.workspace, call.attribution, call.lease, call.payload)
+        return self._host.write(call.workspace, call.attribution, call.lease, [self._name, call.asked])
 
     def _transaction(self, tx: Any) -> dict[str, Any]:
         return {name: tx for name, kind in self._function.hidden.items() if kind == "transaction"}
@@ -402,6 +419,13 @@ class _Answer(ToolException):
 
 def _as_error(text: str) -> Any:
     raise _Answer(text) from None
+
+
+def _again(value: Any) -> dict[str, Any]:
+    """The answer to a call that was made before: a model that is not told so believes that it did it twice."""
+    if isinstance(value, dict) and "repeated" not in value:
+        return {**value, "repeated": True}
+    return {"answer": value, "repeated": True}
 
 
 def _forbidden(name: str, needed: str) -> dict[str, Any]:

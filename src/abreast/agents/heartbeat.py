@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from abreast.access import Access, aperform, perform
-from abreast.agents.scope import TOKEN, RunScope, current
+from abreast.agents.scope import TOKEN, RunScope, current, is_fenced
 from abreast.core.lease import Leases
 from abreast.errors import LeaseLostError, UnavailableError
 from abreast.telemetry import log
@@ -19,6 +19,9 @@ from abreast.types import Lease
 
 _BEATS = 3
 """Heartbeats in the life of a lease: two may be lost before another run can take the thread."""
+
+HOLD = "hold:"
+"""What the name of a hold begins with, where a run's would stand."""
 
 _MISSED = "a heartbeat could not be written; it is tried again"
 
@@ -56,8 +59,8 @@ class Heartbeat:
                 except LeaseLostError:
                     lost.set()
                     return
-                except UnavailableError:
-                    log.warning(_MISSED)
+                except Exception:  # a server that is read-only for a moment is no reason to stop the heart
+                    log.warning(_MISSED, exc_info=True)
 
         heart = threading.Thread(target=beat, name="abreast-heart", daemon=True)
         try:
@@ -110,8 +113,8 @@ class Heartbeat:
                     if owner is not None:
                         owner.cancel()
                     return
-                except UnavailableError:
-                    log.warning(_MISSED)
+                except Exception:
+                    log.warning(_MISSED, exc_info=True)
 
         heart: asyncio.Task[None] | None = None
         try:
@@ -129,12 +132,22 @@ class Heartbeat:
                 _uncancel(owner)
                 raise LeaseLostError(thread=thread)
         finally:
-            if heart is not None:
-                heart.cancel()
-                with suppress(asyncio.CancelledError) if lost else nullcontext():
-                    await asyncio.wait([heart])
-            # A cancelled run gives its thread back too: whoever cancelled it may well ask again at once.
-            await asyncio.shield(asyncio.ensure_future(aperform(self._access, self._leases.release(held))))
+            # A task of its own: whoever cancels a run once may do so again and again (anyio does, at every await), and its
+            # thread is given back all the same, since who cancelled it may well ask again at once.
+            ending = asyncio.ensure_future(self._end(heart, held))
+            with suppress(asyncio.CancelledError) if lost else nullcontext():
+                await asyncio.shield(ending)
+
+    async def _end(self, heart: asyncio.Task[None] | None, lease: Lease) -> None:
+        if heart is not None:
+            heart.cancel()
+            await asyncio.wait([heart])
+        await aperform(self._access, self._leases.release(lease))
+
+    @property
+    def owner(self) -> Access:
+        """The access of the hub whose threads these are."""
+        return self._access
 
     def confirm(self, lease: Lease) -> None:
         """Raises LeaseLostError if the lease is not held any more."""
@@ -174,7 +187,7 @@ class Holds:
             if lease is None:
                 raise UnavailableError("The lease could not be taken: the database does not answer. Try again.")
             stack.push(self._still(lease))
-            stack.enter_context(_scoped(RunScope(run, self._thread, frozenset(), lease)))
+            stack.enter_context(_scoped(RunScope(run, self._thread, frozenset(), lease, self._heartbeat.owner)))
             self._stacks.append(stack.pop_all())
         return HeldThread(lease, {"configurable": with_token({"thread_id": self._thread}, lease)})
 
@@ -190,7 +203,7 @@ class Holds:
             if lease is None:
                 raise UnavailableError("The lease could not be taken: the database does not answer. Try again.")
             stack.push_async_exit(self._astill(lease))
-            stack.enter_context(_scoped(RunScope(run, self._thread, frozenset(), lease)))
+            stack.enter_context(_scoped(RunScope(run, self._thread, frozenset(), lease, self._heartbeat.owner)))
             self._stacks.append(stack.pop_all())
         return HeldThread(lease, {"configurable": with_token({"thread_id": self._thread}, lease)})
 
@@ -233,12 +246,7 @@ def _scoped(scope: RunScope) -> Iterator[None]:
 
 
 def _name() -> str:
-    return f"hold:{secrets.token_hex(8)}"
-
-
-def is_fenced(saver: Any) -> bool:
-    """Whether this saver is one of the hub's, which writes for the newest lease only."""
-    return hasattr(saver, "aannounce")
+    return HOLD + secrets.token_hex(8)
 
 
 def _uncancel(task: asyncio.Task[Any] | None) -> None:

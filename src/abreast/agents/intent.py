@@ -1,5 +1,6 @@
-"""Which write a tool call means. A repeat of the call after a crash, and the same call again in one turn, mean the same
-write and get the same mutation id; everything else gets one of its own.
+"""Which write a tool call means. A repeat of the call after a crash, the same call again in one turn, and in any turn the
+same call as one that got no answer or nobody knows the outcome of, mean the same write and get the same mutation id;
+everything else gets one of its own.
 
 Providers number calls as they like (`put:0` in every turn, twice in one message, not at all), so the id of a tool call
 names nothing. What does: the conversation, the model's message, the call's place in it, and what it asks for.
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain.tools import ToolRuntime
@@ -18,7 +19,22 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 from pydantic_core import to_jsonable_python
 
-from abreast.agents.answers import is_unknown
+from abreast.agents.answers import is_unknown, unknown_mutation
+from abreast.agents.repair import CUT_OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What one tool call means.
+
+    `mutation` is None where the tool was called by hand, outside a graph. `message` names what made the call. `repeats`:
+    an earlier call meant the same, in the same message if `beside`.
+    """
+
+    mutation: str | None
+    message: str = ""
+    repeats: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +42,7 @@ class _Place:
     """One call in a history: the message that makes it, and its position there."""
 
     index: int
-    message: AIMessage
+    message: AIMessage = field(compare=False)
     position: int
 
     @property
@@ -37,10 +53,16 @@ class _Place:
 def mutation_of(
     runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str, Any], *, repeatable: bool = False
 ) -> str | None:
-    """The mutation id of a tool call; None where the tool was called by hand, outside a graph.
+    """The mutation id of a tool call; None where the tool was called by hand, outside a graph."""
+    return intent_of(runtime, name, arguments, repeatable=repeatable).mutation
 
-    Unless `repeatable`, a call that an earlier message of the same turn made already, or the same message, gets the id of
-    that one, so that it is answered from it: if it did not fail, or if nobody knows whether it did.
+
+def intent_of(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str, Any], *, repeatable: bool = False) -> Intent:
+    """What a tool call means.
+
+    It means the same as an earlier one with the same name and arguments that was cut off or nobody knows the outcome of,
+    in whatever turn. Unless `repeatable` it also means the same as an earlier one of its turn, or of its message, that did
+    not fail; but not where the agent has written something else since: done, undone and done again are three writes.
     """
     history = messages_of(runtime.state)
     asked = given_arguments(runtime, name, arguments)
@@ -48,15 +70,23 @@ def mutation_of(
     place = _find(history, runtime.tool_call_id, name, arguments)
     if place is None:
         # A node that calls the tool by itself: its task has a name that stays the same when it runs again after a crash.
-        return _hashed([thread, "task", task, runtime.tool_call_id, name, asked]) if task else None
-    if not repeatable:
-        place = _first(history, place)
-    if place.message.id:
-        return _hashed([thread, nested, place.message.id, place.position, name, asked])
-    if not thread and not task:
-        return None
-    # Without a thread the histories of two conversations can be alike to the last word.
-    return _hashed([thread or task, nested, _digest(history[: place.index + 1]), place.position, name, asked])
+        return Intent(_hashed([thread, "task", task, runtime.tool_call_id, name, asked]), task) if task else Intent(None)
+
+    def named(message: _Place) -> list[Any] | None:
+        if message.message.id:
+            return [thread, nested, message.message.id]
+        if not thread and not task:
+            return None
+        # Without a thread the histories of two conversations can be alike to the last word.
+        return [thread or task, nested, _digest(history[: message.index + 1])]
+
+    by = named(place)
+    meant = _meant(history, place, repeatable=repeatable, writers=_writers(runtime))
+    first = named(meant.place)
+    if by is None or first is None:
+        return Intent(None)
+    mutation = meant.mutation or _hashed([*first, meant.place.position, name, asked])
+    return Intent(mutation, _hashed(by), meant.place != place, meant.place.index == place.index and meant.place != place)
 
 
 def given_arguments(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,39 +164,128 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _first(history: Sequence[BaseMessage], place: _Place) -> _Place:
-    """The first call of this turn that meant the same and did not fail since; the call itself where there is none."""
-    first: _Place | None = None
-    for earlier in _earlier(history, place):
-        if earlier.call["name"] == place.call["name"] and _equal(earlier.call["args"], place.call["args"]):
-            answer = _answer(history, earlier)
-            failed = answer is not None and answer.status == "error" and not is_unknown(answer.content)
-            first = None if failed else first or earlier
-    return first or place
+# -- what it repeats ---------------------------------------------------------------------------------------------------
 
 
-def _earlier(history: Sequence[BaseMessage], place: _Place) -> Iterator[_Place]:
-    """The calls of this turn that stand before this one, in order. A turn begins with what was last said to the agent."""
-    begin = place.index
-    while begin > 0 and isinstance(history[begin - 1], AIMessage | ToolMessage):
-        begin -= 1
-    for index in range(begin, place.index + 1):
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    """The call that a call stands for, and the mutation that an answer to that one has named."""
+
+    place: _Place
+    mutation: str | None = None
+
+
+def _writers(runtime: ToolRuntime[Any, Any]) -> frozenset[str]:
+    """The names of the tools beside this one that write through the hub."""
+    tools = [one for one in getattr(runtime, "tools", None) or () if (one.metadata or {}).get("abreast") in ("write", "function")]
+    return frozenset(one.name for one in tools)
+
+
+def _meant(history: Sequence[BaseMessage], place: _Place, *, repeatable: bool, writers: Collection[str]) -> _Meant:
+    """The earlier call that this one stands for; the call itself where there is none.
+
+    Each call of the history stands for the oldest that is still open then, which is closed by the answer to it. Of a
+    `repeatable` tool two calls that were cut off are two writes, so each later one stands for another of them.
+    """
+    opened: list[_Meant] = []  # by earlier messages
+    done: _Meant | None = None  # in this turn
+    beside: list[tuple[_Place, _Meant]] = []  # the calls of one message, which run at the same time
+    index = -1
+    for one in _alike(history, place):
+        if one.index != index:
+            opened, done = _after(history, beside, opened, done, begin=_turn(history, one.index))
+            if done is not None and _wrote_otherwise(history, range(index, one.index), place.call, writers):
+                done = None
+            beside, index = [], one.index
+        taken = {meant.place for _, meant in beside}
+        free = [meant for meant in opened if not (repeatable and meant.place in taken)]
+        stands = free[0] if free else None if repeatable else beside[0][1] if beside else done
+        beside.append((one, stands or _Meant(one)))
+    return beside[-1][1]
+
+
+def _after(
+    history: Sequence[BaseMessage],
+    beside: Sequence[tuple[_Place, _Meant]],
+    opened: Sequence[_Meant],
+    done: _Meant | None,
+    *,
+    begin: int,
+) -> tuple[list[_Meant], _Meant | None]:
+    """What is open, and what was done in the turn that begins at `begin`, once the calls of one message were answered."""
+    still = {meant.place: meant for meant in opened}
+    if beside and beside[0][0].index < begin:
+        done = None
+    answered = [(meant, _answer(history, one)) for one, meant in beside]
+    # Of calls of one message that mean the same, one that succeeded says what came of it, and one that failed says least.
+    for meant, answer in sorted(answered, key=lambda pair: _said(pair[1])):
+        said = _said(answer)
+        if said in (_FAILED, _SUCCEEDED):
+            still.pop(meant.place, None)
+        else:
+            named = unknown_mutation(answer.content) if answer is not None else None
+            still[meant.place] = _Meant(meant.place, named or meant.mutation)
+        if beside[0][0].index >= begin:
+            done = None if said == _FAILED else done or meant
+    return list(still.values()), done
+
+
+def _wrote_otherwise(history: Sequence[BaseMessage], places: range, call: ToolCall, writers: Collection[str]) -> bool:
+    """Whether a tool that writes was called with something else in these messages, and did not fail."""
+    wanted = _plain(call["args"])
+    for index in places:
+        message = history[index]
+        for position, other in enumerate(message.tool_calls if isinstance(message, AIMessage) else ()):
+            if other["name"] in writers and (other["name"] != call["name"] or _plain(other["args"]) != wanted):
+                assert isinstance(message, AIMessage)
+                if _said(_answer(history, _Place(index, message, position))) != _FAILED:
+                    return True
+    return False
+
+
+_FAILED, _OPEN, _SUCCEEDED = range(3)
+
+
+def _said(answer: ToolMessage | None) -> int:
+    """What an answer says of its call; that it is open, too, where there is none or nobody knows."""
+    if answer is None or answer.content == CUT_OFF:
+        return _OPEN
+    if answer.status != "error":
+        return _SUCCEEDED
+    return _OPEN if is_unknown(answer.content) else _FAILED
+
+
+def _alike(history: Sequence[BaseMessage], place: _Place) -> Iterator[_Place]:
+    """The calls with the name and the arguments of this one, in order, up to it."""
+    name, wanted = place.call["name"], _plain(place.call["args"])
+    for index in range(place.index + 1):
         message = history[index]
         if isinstance(message, AIMessage):
-            end = place.position if index == place.index else len(message.tool_calls)
-            yield from (_Place(index, message, position) for position in range(end))
+            end = place.position + 1 if index == place.index else len(message.tool_calls)
+            for position in range(end):
+                call = message.tool_calls[position]
+                if call["name"] == name and _plain(call["args"]) == wanted:
+                    yield _Place(index, message, position)
+
+
+def _turn(history: Sequence[BaseMessage], index: int) -> int:
+    """Where the turn of a message begins: behind what was last said to the agent."""
+    while index > 0 and isinstance(history[index - 1], AIMessage | ToolMessage):
+        index -= 1
+    return index
 
 
 def _answer(history: Sequence[BaseMessage], place: _Place) -> ToolMessage | None:
-    """The answer to a call: of several calls with one id in a message, the answers come in the same order."""
-    same = [n for n, call in enumerate(place.message.tool_calls) if call["id"] == place.call["id"]]
+    """The answer to a call, also where it came late: of several calls with one id in a message, the answers come in the
+    same order."""
+    wanted = place.call["id"] or ""
+    nth = [n for n, call in enumerate(place.message.tool_calls) if (call["id"] or "") == wanted].index(place.position)
     answers: list[ToolMessage] = []
     for message in history[place.index + 1 :]:
-        if not isinstance(message, ToolMessage):
-            break
-        if message.tool_call_id == (place.call["id"] or ""):
+        if isinstance(message, AIMessage) and any((call["id"] or "") == wanted for call in message.tool_calls):
+            break  # what comes now answers that one
+        if isinstance(message, ToolMessage) and message.tool_call_id == wanted:
             answers.append(message)
-    nth = same.index(place.position)
     return answers[nth] if nth < len(answers) else None
 
 

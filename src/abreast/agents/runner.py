@@ -17,10 +17,11 @@ from langgraph.types import Command
 from abreast.access import Access, Operation, aperform, perform
 from abreast.agents import messages as reading
 from abreast.agents.calls import WorkspacesOf
-from abreast.agents.heartbeat import Heartbeat, is_fenced, with_token
-from abreast.agents.scope import RunScope, current
+from abreast.agents.heartbeat import HOLD, Heartbeat, with_token
+from abreast.agents.scope import RunScope, current, is_fenced, running
 from abreast.agents.state import KEY
 from abreast.core.gate import Ending, moved
+from abreast.core.lease import busy_error
 from abreast.core.tell import Teller
 from abreast.errors import ConfigurationError, InputError, UnavailableError
 from abreast.telemetry import log
@@ -93,15 +94,15 @@ class Runner:
     ) -> RunResult:
         begun, workspaces = self._begin(agent, input, thread, config), self._workspaces_of(context)
         with self._held(begun) as lease:
-            running = begun.under(lease)
+            inner = begun.under(lease)
             perform(self._access, self._teller.begin(thread, workspaces))
-            token = current.set(running.scope)
+            token = current.set(inner.scope)
             try:
-                state = agent.invoke(running.input, running.config, context=context, **running.options)
+                state = agent.invoke(inner.input, inner.config, context=context, **inner.options)
             finally:
-                running.scope.ended = True
+                inner.scope.ended = True
                 current.reset(token)
-            result, told = self._ended(running, state, agent.get_state(running.latest) if running.options else None)
+            result, told = self._ended(inner, state, agent.get_state(inner.latest) if inner.options else None)
             for validator in validate if result.status == "succeeded" else ():
                 verdict = _ask(validator, state)
                 if inspect.iscoroutine(verdict):
@@ -115,15 +116,15 @@ class Runner:
     ) -> RunResult:
         begun, workspaces = self._begin(agent, input, thread, config), self._workspaces_of(context)
         async with self._aheld(begun) as lease:
-            running = begun.under(lease)
+            inner = begun.under(lease)
             await aperform(self._access, self._teller.begin(thread, workspaces))
-            token = current.set(running.scope)
+            token = current.set(inner.scope)
             try:
-                state = await agent.ainvoke(running.input, running.config, context=context, **running.options)
+                state = await agent.ainvoke(inner.input, inner.config, context=context, **inner.options)
             finally:
-                running.scope.ended = True
+                inner.scope.ended = True
                 current.reset(token)
-            result, told = self._ended(running, state, await agent.aget_state(running.latest) if running.options else None)
+            result, told = self._ended(inner, state, await agent.aget_state(inner.latest) if inner.options else None)
             for validator in validate if result.status == "succeeded" else ():
                 verdict = _ask(validator, state)
                 if inspect.isawaitable(verdict):
@@ -136,33 +137,35 @@ class Runner:
 
     @contextmanager
     def _held(self, begun: _Begun) -> Iterator[Lease | None]:
-        shared, needed = self._lease(begun.scope.thread)
-        if not needed:
-            if shared is not None and is_fenced(begun.saver):  # it may be another one than its parent's
-                begun.saver.announce(shared)
-            yield shared
-            return
-        with self._heartbeat.held(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
-            yield lease
+        outer = running(self._access)
+        if outer is not None and outer.thread == begun.scope.thread:
+            with _inside(outer):
+                if outer.lease is not None and is_fenced(begun.saver):  # it may be another one than its parent's
+                    begun.saver.announce(outer.lease)
+                yield outer.lease
+        elif not self._leased:
+            yield None
+        else:
+            if outer is not None and outer.lease is not None:
+                self._heartbeat.confirm(outer.lease)  # a run that was lost starts no other
+            with self._heartbeat.held(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
+                yield lease
 
     @asynccontextmanager
     async def _aheld(self, begun: _Begun) -> AsyncIterator[Lease | None]:
-        shared, needed = self._lease(begun.scope.thread)
-        if not needed:
-            if shared is not None and is_fenced(begun.saver):
-                await begun.saver.aannounce(shared)
-            yield shared
-            return
-        async with self._heartbeat.aheld(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
-            yield lease
-
-    def _lease(self, thread: str) -> tuple[Lease | None, bool]:
-        """The lease that this run shares, if it is part of another one for the same thread (a sub-agent inside a tool);
-        and whether it needs one of its own. Snapshot-only use has no tables, and so no leases."""
-        outer = current.get()
-        if outer is not None and outer.thread == thread and not outer.ended:
-            return outer.lease, False
-        return None, self._leased
+        outer = running(self._access)
+        if outer is not None and outer.thread == begun.scope.thread:
+            with _inside(outer):
+                if outer.lease is not None and is_fenced(begun.saver):
+                    await begun.saver.aannounce(outer.lease)
+                yield outer.lease
+        elif not self._leased:
+            yield None
+        else:
+            if outer is not None and outer.lease is not None:
+                await self._heartbeat.aconfirm(outer.lease)
+            async with self._heartbeat.aheld(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
+                yield lease
 
     def _begin(self, agent: Any, input: Any, thread: str, config: RunnableConfig | None) -> _Begun:
         if not thread:
@@ -182,7 +185,7 @@ class Runner:
         # "sync": a run whose checkpoint was refused must end, and an answer must not outlive the state that it rests on.
         options: dict[str, Any] = {"durability": "sync"} if checkpointed else {}
         prepared, ids = _input(input)
-        return _Begun(agent, RunScope(secrets.token_hex(8), thread, ids), prepared, whole, options)
+        return _Begun(agent, RunScope(secrets.token_hex(8), thread, ids, owner=self._access), prepared, whole, options)
 
     def _ended(self, begun: _Begun, state: Any, snapshot: Any) -> tuple[RunResult, Mapping[str, Told]]:
         values: Mapping[str, Any] = state if isinstance(state, Mapping) else {"output": state}
@@ -218,6 +221,22 @@ class Runner:
                 result, reason="the answer stands, but the place could not be moved: the same changes will be told again"
             )
         return replace(result, told={workspace: one.to_revision for workspace, one in told.items()})
+
+
+@contextmanager
+def _inside(outer: RunScope) -> Iterator[None]:
+    """A run that is part of another one for the same thread: a sub-agent inside a tool, or a run inside `hub.lease`.
+    Snapshot-only use has no tables, and so no leases to share. Raises ThreadBusyError for a second run in one hold."""
+    if not outer.run.startswith(HOLD):
+        yield
+        return
+    if outer.entered:
+        raise busy_error(outer.thread, outer.run, 0.0)
+    outer.entered = True
+    try:
+        yield
+    finally:
+        outer.entered = False
 
 
 def _ask(validator: Validator, state: Any) -> Any:

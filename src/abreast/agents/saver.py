@@ -32,26 +32,9 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.base import id as ids
 
-from abreast.agents.scope import TOKEN
-from abreast.errors import LeaseError
 from abreast.types import Lease
 
 T = TypeVar("T")
-
-
-def token_of(config: RunnableConfig) -> int:
-    """The token of whoever writes. Raises LeaseError where there is none for this thread.
-
-    The thread stands beside the token: a config that was handed on to another conversation brings no right to it.
-    """
-    configurable = config.get("configurable", {})
-    found = configurable.get(TOKEN)
-    if not isinstance(found, tuple) or len(found) != 2 or str(found[0]) != str(configurable.get("thread_id")):
-        raise LeaseError(
-            "This checkpoint was not written: the hub's saver writes inside hub.run, or under hub.lease(thread) with the "
-            "config that it hands out."
-        )
-    return int(found[1])
 
 
 def followed(found: CheckpointTuple | None) -> CheckpointTuple | None:

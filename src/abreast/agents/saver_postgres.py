@@ -23,7 +23,8 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from abreast.agents.saver import Fenced, token_of
+from abreast.agents.saver import Fenced
+from abreast.agents.scope import token_of
 from abreast.errors import LeaseLostError, UnavailableError
 from abreast.store import fence
 from abreast.store.statement import Statement, pyformat

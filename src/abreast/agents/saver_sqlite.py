@@ -14,7 +14,8 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMet
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from abreast.agents.saver import Fenced, token_of
+from abreast.agents.saver import Fenced
+from abreast.agents.scope import token_of
 from abreast.errors import LeaseLostError, UnavailableError
 from abreast.store import fence
 from abreast.types import Lease

@@ -22,9 +22,9 @@ def open_saver(url: URL, *, prepared: bool, serde: Any = None) -> Fenced:
             return FencedSqliteSaver(partial(sqlite_connection, url), serde=serde)
         from abreast.agents.saver_postgres import FencedPostgresSaver
     except ModuleNotFoundError as error:
-        name = "sqlite" if kind == "sqlite" else "postgres"
+        extra = "langchain" if kind == "sqlite" else "langchain-postgres"
         raise MissingExtraError(
-            f"Checkpoints on {kind} need LangGraph's saver: pip install langgraph-checkpoint-{name} ({error.name} is missing)."
+            f'Checkpoints on {kind} need LangGraph\'s saver: pip install "abreast[{extra}]" ({error.name} is missing).'
         ) from None
     size = FencedPostgresSaver.threads
     return FencedPostgresSaver(partial(postgres_pool, url, size=size, prepared=prepared), serde=serde)

@@ -10,8 +10,8 @@ from langchain_core.tools import BaseTool
 from pydantic import ValidationError
 
 from abreast.access import Access, Operation, read
-from abreast.agents.answers import answer_of
-from abreast.agents.calls import scope_of
+from abreast.agents.answers import answer_of, own_of
+from abreast.agents.scope import running
 from abreast.core.render import quoted
 from abreast.errors import LeaseLostError, UnavailableError
 from abreast.store import leases
@@ -56,11 +56,10 @@ class Guard:
     def _held(self, lease: Lease) -> Flow[bool]:
         return bool((yield leases.hold_statement(self._access.dialect, self._schema, lease)))
 
-    @staticmethod
-    def _lease(request: ToolCallRequest) -> Lease | None:
+    def _lease(self, request: ToolCallRequest) -> Lease | None:
         if request.runtime is None or ((request.tool and request.tool.metadata) or {}).get("abreast") in FENCED:
             return None
-        scope = scope_of(request.runtime.config)
+        scope = running(self._access)
         return scope.lease if scope is not None else None
 
 
@@ -99,7 +98,7 @@ def answered(error: Exception, request: ToolCallRequest) -> ToolMessage:
     """The error as the answer to this call; raises it where it must end or pause the run."""
     text = answer_of(error)
     if text is None:
-        raise error
+        raise own_of(error) or error
     return _message(text, request)
 
 

@@ -21,22 +21,23 @@ from abreast.agents.answers import ATTEMPTS, answer_of, noted, passing, pause
 from abreast.agents.calls import ActorOf, WorkspacesOf, actor_of
 from abreast.agents.intent import given_arguments, mutation_of
 from abreast.agents.parameters import Own, Parameters, is_required
-from abreast.agents.scope import current
 from abreast.agents.tools import get_tool_name, identifier, list_tool_name
 from abreast.core.permits import Permit, Permits, Written, settable
 from abreast.core.render import quoted
 from abreast.core.transaction import AsyncTransaction, Transaction, Writes
 from abreast.errors import ConfigurationError, ContextError, InputError, RefusedError, UnknownEntityError, VersionConflictError
-from abreast.store.change import entity_id
+from abreast.store.change import SHOWN, entity_id
 from abreast.store.tracked import TrackedTable, Writable
-from abreast.types import Attribution, Lease, Operation
+from abreast.types import Attribution, Lease, Operation, Version
 
 WritesOf = Callable[[str, Attribution, Lease | None, Any], Writes]
 """Makes a governed transaction: workspace, attribution, lease and payload in."""
 
 _VERBS: dict[Operation, str] = {"insert": "create", "update": "update", "delete": "delete"}
 
-_VERSION = "The version that you decided on: the one that CURRENT names, or the row's own, as {read} or the list tool shows it."
+_VERSION = (
+    "The version that you decided on: r… as CURRENT names it, or the row's own number, as {read} or the list tool shows it."
+)
 _OWN_VERSION = "The `version` of the row that you decided on, as {read} or the list tool shows it."
 
 _MOVED = (
@@ -177,8 +178,6 @@ class WriteTools:
             permit = self._permits.of(tracked, context)
             meant = prepare(permit, arguments, [one for one in workspaces if permit.can_hold(one)])
             thread = (runtime.config or {}).get("configurable", {}).get("thread_id")
-            scope = current.get()
-            lease = scope.lease if scope is not None and scope.thread == str(thread or "") else None
             attribution = Attribution(
                 actor_of(self._actor, context), None if thread is None else str(thread), mutation_of(runtime, name, arguments)
             )
@@ -189,7 +188,7 @@ class WriteTools:
                 workspaces,
                 meant,
                 attribution.mutation,
-                lambda workspace: self._writes_of(workspace, attribution, lease, payload),
+                lambda workspace: self._writes_of(workspace, attribution, None, payload),  # None: the run's,
             )
 
         def call(runtime: ToolRuntime[Any, Any] = None, **arguments: Any) -> str:  # type: ignore[assignment]
@@ -312,13 +311,17 @@ def _answers() -> Iterator[None]:
 def _row_arguments(tracked: TrackedTable) -> dict[str, Own]:
     read = get_tool_name(tracked)
     one: Any = str | int
+    if tracked.version_column is None:
+        own = Own(one, _VERSION.format(read=read))
+    else:
+        own = Own(int, _OWN_VERSION.format(read=read))
     return {
         "id": Own(one if len(tracked.key) == 1 else one | list[one], f"The row's `id`, as CURRENT or {read} shows it."),
-        "version": Own(int, _VERSION.format(read=read) if tracked.version_column is None else _OWN_VERSION.format(read=read)),
+        "version": own,
     }
 
 
-def _row(tracked: TrackedTable, own: Mapping[str, Any]) -> tuple[str, int]:
+def _row(tracked: TrackedTable, own: Mapping[str, Any]) -> tuple[str, Version]:
     """Id and version. Raises InputError that says where they are found."""
     wanted, version = own.get("id"), own.get("version")
     if wanted is None:
@@ -327,7 +330,14 @@ def _row(tracked: TrackedTable, own: Mapping[str, Any]) -> tuple[str, int]:
         raise InputError(
             f"Give the `version` of the row that you decided on; {get_tool_name(tracked)} shows it. Nothing was written."
         )
-    return entity_id(wanted), int(version)
+    text = str(version).strip()
+    return entity_id(wanted), text if SHOWN.fullmatch(text) else _whole(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise InputError(f"A version is a whole number, or what CURRENT names (r41), not {text[:20]!r}. Nothing was written.")
+    return int(text)
 
 
 def _chosen(workspace: str | None, workspaces: Sequence[str], *, told: bool) -> Sequence[str]:

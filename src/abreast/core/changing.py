@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from abreast.core.write import Writing
 from abreast.errors import InputError, UnknownEntityError
+from abreast.store.change import entity_id
 from abreast.store.procedures import row_statement
 from abreast.store.statement import Flow, Statement
 from abreast.store.values import load
@@ -59,6 +63,23 @@ def make(writing: Writing, workspace: str, write: Write) -> Flow[Row | None]:
     return replace(row, version=row.values.get(column) if column else None)
 
 
+def renew(session: Session, writes: Sequence[Write]) -> None:
+    """Objects that the session has of these rows follow what was written."""
+    for write in writes:
+        for known in list(session.identity_map.values()):
+            state = sa.inspect(known)
+            if write.tracked.table not in state.mapper.tables or write.change.op == "insert":
+                continue
+            with contextlib.suppress(InputError):  # a key that is no id is another row's
+                key: Any = state.identity
+                if entity_id(key if len(key) > 1 else key[0]) != write.change.entity_id:
+                    continue
+                if write.change.op == "delete":
+                    session.expunge(known)
+                else:
+                    session.refresh(known)
+
+
 def _stage(writing: Writing, writer: TableWriter, workspace: str, write: Write, stage: str) -> Statement:
     call = writer.call(write)
     if stage == "hold":
@@ -75,4 +96,6 @@ def refusal(error: Exception) -> InputError | None:
     if not of_driver and not isinstance(error, sa.exc.IntegrityError | sa.exc.DataError) and state not in _ABOUT_VALUES:
         return None
     text = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause).partition("\n")[0]
+    if isinstance(error, sa.exc.DataError):
+        text = text.partition(": ")[0]  # behind it stands the value, which may be a secret of another column
     return InputError(f"The database refused this write: {text.removeprefix('abreast: ')}")

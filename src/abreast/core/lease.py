@@ -82,6 +82,19 @@ class Leases:
 
         return (yield from write(flow))
 
+    def take_back(self, thread: str, above: int = 0) -> Operation[int | None]:
+        """Takes the thread from the run that holds it, dead or alive, whose token counts for nothing from then on. Returns
+        the token that does, which no run has; None where no run ever had the thread. With `above`, a token that was found
+        elsewhere (see `lift`), it only raises that token, unless a run has the thread again."""
+        check_id(thread)
+        yield from self.verify()
+
+        def flow() -> Flow[int | None]:
+            found = yield leases.take_back_statement(self.dialect, self.schema, thread=thread, above=above)
+            return found[0][0] if found else None
+
+        return (yield from write(flow))
+
     def release(self, lease: Lease) -> Operation[None]:
         """Gives the thread back. A lease that was lost meanwhile stays with whoever has it. Where the database does not
         answer, the next run of this process takes it over, and those of others wait until it has expired."""

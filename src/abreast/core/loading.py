@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
-from enum import Enum
+from collections.abc import Callable
 from typing import Any
-from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from abreast.core.plain import NotJsonError, as_json
 from abreast.errors import AbreastError, LoaderError
 
 Loader = Callable[[Session, str, Any], Any]
@@ -30,7 +27,10 @@ def load(name: str, loader: Loader, session: Session, workspace: str, context: A
         raise LoaderError(
             f"The loader {name!r} failed with {type(error).__name__}. Nothing was told and no cursor moved."
         ) from error
-    return as_json(value, name)
+    try:
+        return as_json(value, name)
+    except NotJsonError as error:
+        raise LoaderError(f"The loader returned {error}") from None
 
 
 def _unanswered(error: sa.exc.DBAPIError) -> bool:
@@ -42,31 +42,3 @@ def _unanswered(error: sa.exc.DBAPIError) -> bool:
         return True
     wrong = ("no such", "syntax error", "ambiguous", "readonly database", "misuse of", "wrong number", "incomplete input")
     return isinstance(error, sa.exc.OperationalError) and not any(text in str(error.orig) for text in wrong)
-
-
-def as_json(value: Any, path: str) -> Any:
-    """The JSON form of a loader's value (see `store.values`). Raises LoaderError with the place that has none."""
-    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
-        return value
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise LoaderError(f"The loader returned {value} at {path}; JSON has no such number.")
-        return value
-    if isinstance(value, Mapping):
-        bad = next((key for key in value if not isinstance(key, str)), None)
-        if bad is not None:
-            raise LoaderError(f"The loader returned a mapping with the key {bad!r} at {path}; JSON has string keys only.")
-        return {key: as_json(item, f"{path}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item, f"{path}[{index}]") for index, item in enumerate(value)]
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal | UUID):
-        return str(value)
-    raise LoaderError(
-        f"The loader returned {type(value).__name__} at {path}; return JSON (dict, list, str, numbers, bool, None)."
-    )

@@ -19,7 +19,7 @@ from abreast.store.change import Change, entity_id
 from abreast.store.rows import WIDEST, read_rows, rows_query
 from abreast.store.tracked import Readable, TrackedTable, Writable
 from abreast.store.values import can_hold, key_parts
-from abreast.types import Operation, Row
+from abreast.types import Operation, Row, Version
 
 _DONE: dict[Operation, str] = {"insert": "create", "update": "update", "delete": "delete"}
 
@@ -135,7 +135,7 @@ class Permit:
         return Written(self._named(row), tx.version(self.tracked.model, made.entity_id), self._short(told))
 
     def update(
-        self, tx: Transaction, entity_id: str, version: int, values: Mapping[str, Any], workspaces: Sequence[str]
+        self, tx: Transaction, entity_id: str, version: Version, values: Mapping[str, Any], workspaces: Sequence[str]
     ) -> Written:
         """New values for fields of a row. Raises UnknownEntityError, VersionConflictError or RefusedError."""
         before = self._before(tx, entity_id, version)
@@ -145,7 +145,7 @@ class Permit:
         told = {k: v for k, v in row.values.items() if k in values or v != before.values.get(k)}
         return Written(self._named(row), tx.version(self.tracked.model, before.entity_id), self._short(told))
 
-    def delete(self, tx: Transaction, entity_id: str, version: int) -> str | int:
+    def delete(self, tx: Transaction, entity_id: str, version: Version) -> str | int:
         """The end of a row. Returns its id. Raises what `update` raises."""
         row = self._before(tx, entity_id, version)
         tx.apply(Change("delete", self.tracked.model, row.entity_id, {}))
@@ -164,32 +164,26 @@ class Permit:
 
     # -- around the write ----------------------------------------------------------------------------------------
 
-    def _before(self, tx: Transaction, entity_id: str, version: int) -> Row:
-        """The row, locked, as this person may read and write it at this version."""
+    def _before(self, tx: Transaction, entity_id: str, version: Version) -> Row:
+        """The row, locked, as this person may read and write it at this version. Who may read it and not write it is told
+        so; to others it is absent."""
         key_parts(self.tracked, entity_id)  # says what an id looks like where this is none
         try:
-            current = tx.lock(self.tracked.model, entity_id)
+            current = tx.is_current(self.tracked.model, entity_id, version)
         except UnknownEntityError:
             raise self.absent(self.tracked, entity_id) from None
         row = self._row(tx, entity_id, WIDEST)
         if row is None:
-            raise self.absent(self.tracked, entity_id)
+            readable = Readable(self.readable[self.tracked.entity_type].where)
+            if self._look(tx, self.tracked, readable, entity_id, tx.workspace, 1) is None:
+                raise self.absent(self.tracked, entity_id)
+            raise RefusedError(f"This {self.tracked.entity_type} may not be written by this person. Nothing was written.")
         if row.entity_id != entity_id:
-            current = tx.lock(self.tracked.model, row.entity_id)  # another spelling of the same key has no events
-        if not self._is_current(tx, current, version):
-            shown = self._row(tx, row.entity_id, WIDTH) or row
-            raise conflict_error(self.tracked.entity_type, row.entity_id, version, replace(shown, version=current))
+            current = tx.is_current(self.tracked.model, row.entity_id, version)  # another spelling of a key has no events
+        if not current:
+            shown = replace(self._row(tx, row.entity_id, WIDTH) or row, version=tx.lock(self.tracked.model, row.entity_id))
+            raise conflict_error(self.tracked.entity_type, row.entity_id, version, shown)
         return row
-
-    def _is_current(self, tx: Transaction, current: int, version: int) -> bool:
-        """Whether who names this version has seen the row as it is.
-
-        The version may be the row's own, or the revision as of which this conversation was shown CURRENT, where the row
-        has not changed since and what changed before had been told. Tables with a version column count by themselves.
-        """
-        if current == version or self.tracked.version_column is not None:
-            return current == version
-        return current < version and tx.shown(version, current)
 
     def _named(self, row: Row) -> str | int:
         """The row's id as reading shows it: a key column `id` keeps its type."""
@@ -213,9 +207,17 @@ class Permit:
         )
 
     def _look(
-        self, tx: Transaction, tracked: TrackedTable, rule: Readable, entity_id: str, workspace: str, width: int
+        self, tx: Transaction, tracked: TrackedTable, rule: Readable, entity_id: str | None, workspace: str, width: int
     ) -> Row | None:
-        query, _ = rows_query(self.sync.dialect, tracked, rule, workspace=workspace, width=width, limit=1, entity_ids=[entity_id])
+        query, _ = rows_query(
+            self.sync.dialect,
+            tracked,
+            rule,
+            workspace=workspace,
+            width=width,
+            limit=1,
+            entity_ids=None if entity_id is None else [entity_id],
+        )
         found = [tuple(row) for row in tx.session.execute(query.query)]
         rows = read_rows(tracked, found, self.sync.dialect, width)
         return rows[0] if rows else None
@@ -232,14 +234,15 @@ class Permit:
             given = {element.column.name: {**before, **values}.get(element.parent.name) for element in constraint.elements}
             if parent is None or not set(columns) & values.keys() or None in given.values():
                 continue
-            if set(given) != {f.name for f in parent.key}:
-                continue  # it refers to something else than the key
-            wanted = _id_of([given[f.name] for f in parent.key])
+            by_key = set(given) == {f.name for f in parent.key}
+            wanted = _id_of([given[f.name] for f in parent.key]) if by_key else None
             home = hop is not None and hop.parent is parent and set(hop.columns) == set(columns)
             where = [tx.workspace] if home else [*workspaces, *([parent.workspace_constant] if parent.workspace_constant else [])]
-            rule = Readable(self.readable[parent.entity_type].where)
+            readable = self.readable[parent.entity_type].where
+            referred = [] if by_key else [parent.table.c[name] == value for name, value in given.items()]
+            rule = Readable(sa.and_(*referred, *([] if readable is None else [readable])) if referred else readable)
             if not any(can_hold(parent, one) and self._look(tx, parent, rule, wanted, one, 1) for one in where):
-                raise self.absent(parent, wanted)
+                raise self.absent(parent, wanted or ", ".join(map(str, given.values())))
 
     def _workspace(self, column: str, workspace: str) -> Any:
         """The run's workspace as a value of the column that holds it."""

@@ -105,8 +105,8 @@ def render(
     parts = []
     if changes:
         parts.append("\n".join([CHANGES, *changes]))
-    complete = [batch for batch, to in zip(batches, told, strict=True) if to.revision == batch.head.revision]
-    parts.append(_current(batches, complete, budget, say, count, several))
+    current, shown = _current(batches, budget, say, count, several)
+    parts.append(current)
     text = "\n\n".join(parts)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     marks = {
@@ -115,7 +115,7 @@ def render(
         )
         for batch, to in zip(batches, told, strict=True)
     }
-    return Block(text, marks, count(text), digest)
+    return Block(text, marks, count(text), digest, shown)
 
 
 # -- CHANGES -----------------------------------------------------------------------------------------------------------
@@ -262,23 +262,23 @@ class _Room:
 
 
 def _current(
-    batches: Sequence[Batch], complete: Sequence[Batch], budget: Budget, say: Wording, count: CountTokens, several: bool
-) -> str:
+    batches: Sequence[Batch], budget: Budget, say: Wording, count: CountTokens, several: bool
+) -> tuple[str, dict[str, frozenset[tuple[str, str]]]]:
     # Keys and what is said of the rows that find no room are part of the budget too.
     frame = [CURRENT]
     for batch in batches:
         frame.append(_headed("{}", batch, several))
         for name, most in _numbers(batch).items():
             frame += [f"{quoted(name)}: [], ", _left_out(name, most, say)]
-    versions = [note for batch in complete for note in _version(batch, say, several)]
-    frame += versions
-    room = _Room(budget.current - _cost(frame, count), count)
-    lines, notes = [CURRENT], []
+    versions = [note for batch in batches for note in _version(batch, say, several)]
+    room = _Room(budget.current - _cost(frame + versions, count), count)
+    lines, notes, shown = [CURRENT], [], {}
     for batch in batches:
-        text, left_out = _workspace(batch, budget, say, room)
+        text, left_out, whole = _workspace(batch, budget, say, room)
         lines.append(_headed(text, batch, several))
         notes += [_left_out(name, number, say) for name, number in left_out.items()]
-    return "\n".join(lines + notes + versions)
+        shown[batch.workspace] = frozenset(whole)
+    return "\n".join(lines + notes + versions), shown
 
 
 def _headed(text: str, batch: Batch, several: bool) -> str:
@@ -301,18 +301,20 @@ def _left_out(name: str, number: int, say: Wording) -> str:
 
 
 def _version(batch: Batch, say: Wording, several: bool) -> list[str]:
-    """What a write may name as the version it read, without looking each row up first (`core.permits`): only where every
-    change up to it was told, since CURRENT may have had no room for a row."""
-    if WRITES not in say.tools or not batch.head.revision:
+    """What a write may name as the version it read, without looking each row up first: see `Block.shown`. What a loader
+    made of the rows is not the rows."""
+    if WRITES not in say.tools or not batch.rows or not batch.head.revision:
         return []
     where = f" in workspace {word(batch.workspace)}" if several else ""
     return [
-        f"All of this is version {batch.head.revision}{where}: name it when you write a row that shows no version of its own."
+        f"All of this is version r{batch.head.revision}{where}: name it when you write a row that shows no version of its own."
     ]
 
 
-def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple[str, dict[str, int]]:
+def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple[str, dict[str, int], list[tuple[str, str]]]:
+    """CURRENT of one workspace, what found no room in it, and the rows that stand in it whole."""
     left_out = dict(batch.left_out)
+    whole: list[tuple[str, str]] = []
     parts: list[str] = []
     if batch.loaded:
         for name, value in batch.loaded.items():
@@ -320,7 +322,7 @@ def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple
             parts.append(f"{quoted(name)}: {text}")
             if more:
                 left_out[name] = left_out.get(name, 0) + more
-        return "{" + ", ".join(parts) + "}", left_out
+        return "{" + ", ".join(parts) + "}", left_out, whole
     by_type: dict[str, list[Row]] = {}
     for row in batch.rows:
         by_type.setdefault(row.entity_type, []).append(row)
@@ -329,14 +331,25 @@ def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple
         placed: list[str] = []
         labels, implied = say.labels.get(kind, {}), say.implied.get(kind, frozenset())
         for row in rows:
-            fitting = None if full else room.place(_row(row, labels, implied, budget.value))
+            text = "" if full else _row(row, labels, implied, budget.value)
+            fitting = None if full else room.place(text)
             full = fitting is None
             if fitting is None:
                 left_out[kind] = left_out.get(kind, 0) + 1
             else:
                 placed.append(fitting)
+                if WRITES in say.tools and fitting == text and _is_whole(row, budget.value):
+                    whole.append((kind, row.entity_id))
         parts.append(f"{quoted(kind)}: [{', '.join(placed)}]")
-    return "{" + ", ".join(parts) + "}", left_out
+    return "{" + ", ".join(parts) + "}", left_out, whole
+
+
+def _is_whole(row: Row, limit: int) -> bool:
+    """Whether no value of the row is cut: who writes back what he saw of one would lose its end."""
+    for value in row.values.values():
+        if len(value) > limit if isinstance(value, str) else isinstance(value, list | dict) and shortened(value, limit) != value:
+            return False
+    return True
 
 
 def _row(row: Row, labels: Mapping[str, str], implied: Collection[str], limit: int) -> str:

@@ -405,7 +405,8 @@ def start_of(start: Start, place: log.Place) -> int:
 def unknown_workspace(workspace: str) -> UnknownWorkspaceError:
     """The error that names it."""
     return UnknownWorkspaceError(
-        f"There is no workspace {workspace!r}: no tracked row belongs to it, and no change of one was ever logged.",
+        f"There is no workspace {workspace!r}: no tracked row belongs to it, and no change of one was ever logged. "
+        f"A new one is made known by hub.add_workspace(...).",
         workspace=workspace,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import json
 import threading
@@ -18,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from abreast.access import Held
 from abreast.access.base import drive_on_connection
-from abreast.core import changing
+from abreast.core import changing, nesting
 from abreast.core.write import Writing, conflict_error, in_key_order, refusal_body, stored_refusal
 from abreast.errors import (
     AbreastError,
@@ -29,16 +28,16 @@ from abreast.errors import (
     VersionConflictError,
 )
 from abreast.store import attribution as attributing
-from abreast.store import cursors, log, mutations
+from abreast.store import log, mutations
 from abreast.store import rows as row_store
-from abreast.store.change import Change, delete, entity_id
+from abreast.store.change import SHOWN, Change, delete
 from abreast.store.mutations import Outcome
 from abreast.store.procedures import number_statement, settle_statement
 from abreast.store.statement import Flow, escaped
 from abreast.store.tracked import Readable, TrackedTable
 from abreast.store.values import entity_id_sql, key_condition, workspace_condition
 from abreast.store.writing import Write
-from abreast.types import Attribution, Lease, Row
+from abreast.types import Attribution, Lease, Row, Version
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT")
@@ -53,8 +52,16 @@ class Transaction:
     `if tx.repeated: return tx.outcome`. `revision` is HEAD after the write; it is known when the block has ended.
     """
 
-    def __init__(self, writing: Writing, workspace: str, attribution: Attribution, lease: Lease | None, payload: Any) -> None:
-        self.workspace = workspace
+    def __init__(
+        self,
+        writing: Writing,
+        workspace: str,
+        attribution: Attribution,
+        lease: Lease | None,
+        payload: Any,
+        shown: Callable[[str, int, str, str], bool],
+    ) -> None:
+        self.workspace, self._shown = workspace, shown
         self.repeated = False
         self.outcome: Any = None
         self.revision: int | None = None
@@ -71,17 +78,18 @@ class Transaction:
         """The session of this transaction."""
         return self._open.session
 
-    def get(self, model: type[ModelT], id: Any, /, *, version: int | None = None) -> ModelT:
+    def get(self, model: type[ModelT], id: Any, /, *, version: Version | None = None) -> ModelT:
         """The row, locked until the end of the block, as an object of its mapped class.
 
         Raises UnknownEntityError where it is not in this workspace, and VersionConflictError where `version` was given
-        and the row has moved since.
+        and is not current (see `is_current`).
         """
         held = self._open
         writer = self._writing.writer(model)
         if isinstance(model, sa.Table):
             raise ConfigurationError("get wants a mapped class. Use tx.session.execute for a table.")
-        tracked, wanted = writer.tracked, entity_id(id)
+        (named,) = self._writing.writes([delete(model, id)])
+        tracked, wanted = writer.tracked, str(named.change.entity_id)
         home = sa.text(escaped(workspace_condition(self._dialect, tracked))).bindparams(workspace=self.workspace)
         chosen = sa.select(model).where(key_condition(tracked, [wanted], entity_id_sql(self._dialect, tracked)), home)
         locked = chosen.with_for_update(key_share=True, of=tracked.table).execution_options(populate_existing=True)
@@ -94,10 +102,7 @@ class Transaction:
                 entity_id=wanted,
             )
         if version is not None:
-            current = self._run(self._version(tracked, wanted))
-            if current != version:
-                row = self._run(self._row(tracked, wanted, current))
-                raise conflict_error(tracked.entity_type, wanted, version, row)
+            self._run(self._expect(tracked, wanted, version))
         return found
 
     def add(self, *objects: Any) -> None:
@@ -122,7 +127,7 @@ class Transaction:
             rows = self._run(self._apply(writes))
         except (sa.exc.DBAPIError, OverflowError) as error:
             raise changing.refusal(error) or error from error
-        self._renew(writes)
+        changing.renew(held.session, writes)
         return rows
 
     def lock(self, model: Any, id: Any, /) -> int:
@@ -141,11 +146,17 @@ class Transaction:
         (write,) = self._writing.writes([delete(model, id)])
         return self._run(self._version_now(write))
 
-    def shown(self, revision: int, changed: int) -> bool:
-        """Whether this conversation was shown CURRENT as of `revision`, and told of what had `changed` by then."""
-        thread = self._attribution.thread
-        named = {"thread": thread or "", "workspace": self.workspace, "revision": revision, "changed": changed}
-        return bool(self._run(_one(cursors.shown_statement(self._dialect, self._schema, **named))))  # type: ignore[arg-type]
+    def is_current(self, model: Any, id: Any, version: Version, /) -> bool:
+        """Locks the row. Whether who names this version has seen the row as it is. Raises UnknownEntityError.
+
+        The version may be the row's own, a number. In the code of a run it may be what CURRENT names, `r41`: then the row
+        must have stood there whole, in a request of that run, and not have changed since. A table with a version column
+        counts by itself.
+        """
+        self.session.flush()
+        (write,) = self._writing.writes([delete(model, id)])
+        current = self._run(self._locked(write))
+        return self._is_current(write.tracked, str(write.change.entity_id), current, version)
 
     def returns(self, value: T) -> T:
         """Stores a JSON value as this mutation's outcome, and returns it: `return tx.returns({"id": plan.id})`."""
@@ -185,6 +196,18 @@ class Transaction:
         self._versions[tracked.entity_type, wanted] = version or 0
         return version or 0
 
+    def _is_current(self, tracked: TrackedTable, wanted: str, current: int, version: Version) -> bool:
+        if not isinstance(version, str):
+            return current == version
+        revision = int(version[1:]) if SHOWN.fullmatch(version) and tracked.version_column is None else -1
+        return current <= revision and self._shown(self.workspace, revision, tracked.entity_type, wanted)
+
+    def _expect(self, tracked: TrackedTable, wanted: str, version: Version) -> Flow[None]:
+        """Raises VersionConflictError where this version of a locked row is not current."""
+        current = yield from self._version(tracked, wanted)
+        if not self._is_current(tracked, wanted, current, version):
+            raise conflict_error(tracked.entity_type, wanted, version, (yield from self._row(tracked, wanted, current)))
+
     def _locked(self, write: Write) -> Flow[int]:
         yield from changing.lock(self._writing, self.workspace, write, for_key=False)
         return (yield from self._version(write.tracked, str(write.change.entity_id)))
@@ -203,30 +226,13 @@ class Transaction:
         for write in (writes[index] for index in in_key_order(writes)):
             tracked, wanted, expected = write.tracked, str(write.change.entity_id), write.change.version
             yield from changing.lock(self._writing, self.workspace, write)
-            version = yield from self._version(tracked, wanted)
-            if expected is not None and version != expected:
-                raise conflict_error(tracked.entity_type, wanted, expected, (yield from self._row(tracked, wanted, version)))
+            yield from self._version(tracked, wanted)  # what it was, before this block writes it
+            if expected is not None:
+                yield from self._expect(tracked, wanted, expected)
         rows = []
         for write in writes:
             rows.append((yield from changing.make(self._writing, self.workspace, write)))
         return tuple(rows)
-
-    def _renew(self, writes: list[Write]) -> None:
-        """Objects that the session has of these rows follow."""
-        session = self._open.session
-        for write in writes:
-            for known in list(session.identity_map.values()):
-                state = sa.inspect(known)
-                if write.tracked.table not in state.mapper.tables or write.change.op == "insert":
-                    continue
-                with contextlib.suppress(InputError):  # a key that is no id is another row's
-                    key: Any = state.identity
-                    if entity_id(key if len(key) > 1 else key[0]) != write.change.entity_id:
-                        continue
-                    if write.change.op == "delete":
-                        session.expunge(known)
-                    else:
-                        session.refresh(known)
 
     def _row(self, tracked: TrackedTable, wanted: str, version: int) -> Flow[Row]:
         query, _ = row_store.rows_query(
@@ -374,7 +380,7 @@ class AsyncTransaction:
         """See `Transaction`."""
         return self._inner.mutation
 
-    async def get(self, model: type[ModelT], id: Any, /, *, version: int | None = None) -> ModelT:
+    async def get(self, model: type[ModelT], id: Any, /, *, version: Version | None = None) -> ModelT:
         """See `Transaction.get`."""
         return await self._do(partial(self._inner.get, model, id, version=version))
 
@@ -398,9 +404,9 @@ class AsyncTransaction:
         """See `Transaction.version`."""
         return await self._do(partial(self._inner.version, model, id))
 
-    async def shown(self, revision: int, changed: int) -> bool:
-        """See `Transaction.shown`."""
-        return await self._do(partial(self._inner.shown, revision, changed))
+    async def is_current(self, model: Any, id: Any, version: Version, /) -> bool:
+        """See `Transaction.is_current`."""
+        return await self._do(partial(self._inner.is_current, model, id, version))
 
     async def run(self, function: Callable[[Transaction], T], /) -> T:
         """What a plain function of the transaction returns; it may use the session and load what it likes."""
@@ -414,7 +420,9 @@ class AsyncTransaction:
         """Opens the transaction."""
         try:
             await self._do(self._begin)
-        except BaseException:
+        except BaseException as error:
+            # Who is cancelled while it begins may leave it begun, and holding what others wait for.
+            self._thread.submit(self._inner.end, error)
             self._thread.shutdown(wait=False)
             raise
 
@@ -454,29 +462,38 @@ class Writes:
 
     def __init__(self, make: Callable[[], Transaction]) -> None:
         self._make = make
-        self._open: list[Transaction | AsyncTransaction] = []
+        self._open: list[tuple[Transaction | AsyncTransaction, nesting.Block]] = []
 
     def __enter__(self) -> Transaction:
         made = self._make()
+        nesting.check(made._writing)
         made.begin()
-        self._open.append(made)
+        self._open.append((made, nesting.begin(made._writing)))
         return made
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        opened = self._open.pop()
+        opened, block = self._open.pop()
         assert isinstance(opened, Transaction)
-        opened.end(error)
+        try:
+            opened.end(error)
+        finally:
+            block.end()
 
     async def __aenter__(self) -> AsyncTransaction:
-        made = AsyncTransaction(self._make())
+        inner = self._make()
+        nesting.check(inner._writing)
+        made = AsyncTransaction(inner)
         await made.begin()
-        self._open.append(made)
+        self._open.append((made, nesting.begin(inner._writing, made._ident)))
         return made
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        opened = self._open.pop()
+        opened, block = self._open.pop()
         assert isinstance(opened, AsyncTransaction)
-        await opened.end(error)
+        try:
+            await opened.end(error)
+        finally:
+            block.end()
 
 
 def _one(statement: Any) -> Flow[Any]:

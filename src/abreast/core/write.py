@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from abreast.access import Access, Job, Operation, govern
+from abreast.core import nesting
+from abreast.core.sync import check_id
 from abreast.errors import InputError, LeaseLostError, MutationReusedError, RefusedError, UnknownEntityError, VersionConflictError
 from abreast.store import attribution as attributing
 from abreast.store import leases, mutations
@@ -17,7 +19,7 @@ from abreast.store.statement import Flow
 from abreast.store.tracked import TrackedTable
 from abreast.store.values import check_workspace
 from abreast.store.writing import TableWriter, Write
-from abreast.types import Applied, Attribution, Lease
+from abreast.types import Applied, Attribution, Lease, Version
 
 _REMEMBERED = 10_000
 
@@ -46,14 +48,17 @@ class Writing:
         return self._writers[self._find(model).entity_type]
 
     def check(self, workspace: str, attribution: Attribution) -> None:
-        """Raises InputError where workspace, mutation or thread cannot be what they are given as."""
-        if workspace not in self._checked:
+        """Raises InputError where workspace, mutation or thread cannot be what they are given as, ConfigurationError where
+        the actor is none."""
+        if not isinstance(workspace, str) or workspace not in self._checked:
             tables = [writer.tracked for writer in self._writers.values()]
-            if not isinstance(workspace, str) or not workspace or "\0" in workspace or not check_workspace(tables, workspace):
+            if not isinstance(workspace, str) or not workspace or not check_workspace(tables, workspace):
                 raise InputError(f"{workspace!r} cannot be a workspace.")
+            check_id(workspace)
             if len(self._checked) >= _REMEMBERED:
                 self._checked.clear()
             self._checked.add(workspace)
+        attributing.check_actor(attribution.actor)
         mutations.check_mutation(attribution.mutation)
         for text in (attribution.actor.id, attribution.thread):
             if text is not None and (not isinstance(text, str) or "\0" in text):
@@ -63,7 +68,10 @@ class Writing:
         self, workspace: str, changes: Sequence[Change], attribution: Attribution, lease: Lease | None
     ) -> Operation[Applied]:
         """All changes or none."""
+        nesting.check(self)
         self.check(workspace, attribution)
+        if any(isinstance(getattr(change, "version", None), str) for change in changes):
+            raise InputError("What CURRENT names as a version (r41) counts inside a run's transaction only: use tx.apply.")
         writes = self.writes(changes)
         digest = mutations.digest(workspace, [write.payload for write in writes]) if attribution.mutation else ""
         outcome = yield from govern(self._job(workspace, writes, attribution, lease, digest))
@@ -73,8 +81,9 @@ class Writing:
         """The changes of one call, resolved. Raises InputError."""
         if not 0 < len(changes) <= MOST:
             raise InputError(f"apply takes 1 to {MOST} changes, made by insert, update or delete; {len(changes)} were given.")
-        if wrong := [type(c).__name__ for c in changes if not isinstance(c, Change)]:
-            raise InputError(f"apply takes changes made by insert, update or delete, not {wrong[0]}.")
+        if wrong := [c for c in changes if not isinstance(c, Change)]:
+            unpack = " Unpack it: apply(..., *changes)." if isinstance(wrong[0], Iterable) else ""
+            raise InputError(f"apply takes changes made by insert, update or delete, not {type(wrong[0]).__name__}.{unpack}")
         writes = [self.writer(change.model).write(change) for change in changes]
         named = [write.sort_key for write in writes if write.change.op != "insert"]
         if len(set(named)) < len(named):
@@ -220,7 +229,7 @@ class Writing:
         return self._writers[tracked.entity_type].row(raw, version)
 
 
-def conflict_error(entity_type: str, entity_id: str, expected: int | None, row: Any) -> VersionConflictError:
+def conflict_error(entity_type: str, entity_id: str, expected: Version | None, row: Any) -> VersionConflictError:
     """The error for a row that has moved; it carries the row as it is now."""
     return VersionConflictError(
         f"{entity_type} {entity_id} has changed since it was read: version {expected} was read, it is {row.version} now. "

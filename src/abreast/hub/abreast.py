@@ -23,6 +23,7 @@ from abreast.core.transaction import Writes
 from abreast.errors import ConfigurationError
 from abreast.hub.blocking import Blocking
 from abreast.hub.operations import Operations, agents_module
+from abreast.store.attribution import check_actor
 from abreast.store.change import Change
 from abreast.store.tracked import ReadRule, Writable, WriteRule, resolve
 from abreast.types import (
@@ -39,6 +40,7 @@ from abreast.types import (
     Holder,
     Lease,
     OnUnavailable,
+    OpenEffect,
     Placement,
     Refresh,
     Row,
@@ -183,6 +185,7 @@ class Abreast:
         self, session: SessionLike, *, actor: Actor = UNKNOWN, thread: str | None = None, mutation: str | None = None
     ) -> Attribute:
         """`with` or `async with`: who makes the changes of this session, in which conversation, by which mutation."""
+        check_actor(actor)
         return Attribute(session, Attribution(actor, thread, mutation), self._core.access.dialect)
 
     def write(
@@ -240,19 +243,21 @@ class Abreast:
         workspace: str,
         *,
         match: Mapping[str, Any] | None = None,
-        after: str | None = None,
+        after: Any = None,
         limit: int = 100,
         context: Any = None,
     ) -> Page:
-        """Rows of a tracked table with their versions, as this person may read them."""
+        """Rows of a tracked table with their versions, as this person may read them. `after` is the id of the last one of
+        the page before; ids are given as to `update`."""
         return await self._do(self._core.page(model, workspace, match, after, limit, context))
 
-    async def row(self, model: Any, entity_id: str, workspace: str, *, context: Any = None) -> Row:
-        """One row with its version. Raises UnknownEntityError."""
+    async def row(self, model: Any, entity_id: Any, workspace: str, *, context: Any = None) -> Row:
+        """One row with its version. The id is given as to `update`. Raises UnknownEntityError."""
         return await self._do(self._core.row(model, entity_id, workspace, context))
 
     async def history(self, workspace: str, *, context: Any = None, **narrowed: Any) -> list[ChangeEvent]:
-        """Who changed what, newest first; narrowed by `entity_type`, `entity_id`, `since`, `until`, `before`, `limit`."""
+        """Who changed what, newest first; narrowed by `entity_type` (a model or its name), `entity_id`, `since`, `until`,
+        `before`, `limit`."""
         return await self._do(self._core.history(workspace, context, narrowed))
 
     async def apply(
@@ -279,14 +284,35 @@ class Abreast:
     async def settle_mutation(self, workspace: str, mutation: str, *, done: bool, outcome: Any = None) -> None:
         """What a person found out about an effect outside that was started and whose outcome nobody knows.
 
-        `done`: it happened, and a repeat of the call gets `outcome`. Otherwise it did not, and a repeat may try it. Raises
-        InputError where no such effect is open.
+        `done`: it happened, and a repeat of the call gets `outcome`. Otherwise it did not, and a repeat may try it.
+        `unsettled` lists them. Raises InputError where no such effect is open.
         """
         await self._do(self._core.settle_mutation(workspace, mutation, done, outcome))
+
+    async def unsettled(self, workspace: str) -> list[OpenEffect]:
+        """The effects outside whose outcome is open, oldest first: what `settle_mutation` wants to hear of, and what is
+        running just now. It reads all mutations of the workspace: for an operator, not for every request."""
+        return await self._do(self._core.unsettled(workspace))
 
     async def holder(self, thread: str) -> Holder | None:
         """The run that holds a thread now, and for how long at most should it have died; None where the thread is free."""
         return await self._do(self._core.holder(thread))
+
+    async def release(self, thread: str) -> None:
+        """Takes a thread from the run that holds it, whose process is known to be gone, without waiting for its lease.
+
+        Should the run live after all, it has lost the thread: it writes no rows and moves no cursor any more, and no
+        checkpoints through a saver that this hub has handed out for them. A write of it that is under way may still be
+        made; the next run waits for its end.
+        """
+        lease = await self._do(self._core.release(thread))
+        while lease and (known := max([await s.aannounce(lease) for s in list(self._core.savers)], default=0)) > lease.token:
+            lease = await self._do(self._core.release(thread, above=known))
+
+    async def add_workspace(self, workspace: str) -> None:
+        """Makes a new workspace known before it has a row, so that an assistant can run in it. One that is known stays as
+        it is. The first row of a workspace does the same."""
+        await self._do(self._core.add_workspace(workspace))
 
     async def standings(self, workspace: str) -> list[Standing]:
         """Every conversation's place in a workspace, the furthest behind first."""
@@ -323,6 +349,8 @@ class Abreast:
         returns for the run context. `write=False` makes only those that read, `{"update_plan"}` only the write tools of
         these names. Workspace and rights are the run context's: see `track`.
         """
+        if not callable(actor):
+            check_actor(actor)
         tables = [self._core.of(model) for model in models] or list(self._core.tracked.values())
         module = agents_module("tools")
         core = self._core
@@ -383,15 +411,18 @@ class Abreast:
 
         The types of its parameters say what it does; the model sees none of these. With a `Transaction` (in an
         asynchronous function an `AsyncTransaction`) it writes: the parameter is the open transaction of `hub.write`, and
-        what it returns (JSON) is stored as the outcome. The same call again, after a crash or in the same turn, is
-        answered with that; `repeatable` where twice in a turn means twice. With a `MutationId` it has an effect outside,
-        a mail or a payment: it gets the key that makes a repeat harmless there, and a call whose outcome is unknown is not
-        made again before `settle_mutation`. It raises RefusedError where it did nothing. `ToolRuntime` is LangChain's.
+        what it returns (JSON, as a loader's) is stored as the outcome. The same call again, after a crash or in the same
+        turn, is answered with that, and so is the next one after a call that was cut off; `repeatable` where twice in a
+        turn means twice. With a `MutationId` it has an effect outside, a mail or a payment: it gets the key that makes a
+        repeat harmless there, and a call whose outcome is unknown is not made again before `settle_mutation`, in no turn.
+        It raises RefusedError where it did nothing. `ToolRuntime` is LangChain's, `RunContext` the run's context.
 
         `permission` is a name among the run context's `permissions`, or a function of the context. `workspace` chooses one
         where the context has several: run context and arguments in. Errors are answers to the model, not the end of the
         run; what the function raises of its own is logged, and the model sees a reference to it.
         """
+        if not callable(actor):
+            check_actor(actor)
         module = agents_module("function_tool")
         options = module.Options(name, permission, actor, repeatable, workspace)
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from abreast.access import Operation, perform
 from abreast.core import install as installing
 from abreast.core.read import Page
 from abreast.hub.operations import Operations
 from abreast.store.change import Change
-from abreast.types import UNKNOWN, Actor, Applied, Attribution, Batch, ChangeEvent, Finding, Holder, Lease, Row, Standing, Telling
+from abreast.types import (
+    UNKNOWN,
+    Actor,
+    Applied,
+    Attribution,
+    Batch,
+    ChangeEvent,
+    Finding,
+    Holder,
+    Lease,
+    OpenEffect,
+    Row,
+    Standing,
+    Telling,
+)
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -19,6 +33,9 @@ if TYPE_CHECKING:
     from abreast.agents.runner import RunResult, Validator
 
 T = TypeVar("T")
+
+_BOTH = ("track", "loader", "attribute", "write", "middleware", "tools", "tool", "lease", "checkpointer")
+"""What the hub itself hands out for both doors."""
 
 
 class Blocking:
@@ -55,14 +72,14 @@ class Blocking:
         workspace: str,
         *,
         match: Mapping[str, Any] | None = None,
-        after: str | None = None,
+        after: Any = None,
         limit: int = 100,
         context: Any = None,
     ) -> Page:
         """See `Abreast.rows`."""
         return self._do(self._core.page(model, workspace, match, after, limit, context))
 
-    def row(self, model: Any, entity_id: str, workspace: str, *, context: Any = None) -> Row:
+    def row(self, model: Any, entity_id: Any, workspace: str, *, context: Any = None) -> Row:
         """See `Abreast.row`."""
         return self._do(self._core.row(model, entity_id, workspace, context))
 
@@ -86,9 +103,23 @@ class Blocking:
         """See `Abreast.settle_mutation`."""
         self._do(self._core.settle_mutation(workspace, mutation, done, outcome))
 
+    def unsettled(self, workspace: str) -> list[OpenEffect]:
+        """See `Abreast.unsettled`."""
+        return self._do(self._core.unsettled(workspace))
+
     def holder(self, thread: str) -> Holder | None:
         """See `Abreast.holder`."""
         return self._do(self._core.holder(thread))
+
+    def release(self, thread: str) -> None:
+        """See `Abreast.release`."""
+        lease = self._do(self._core.release(thread))
+        while lease and (known := max([saver.announce(lease) for saver in list(self._core.savers)], default=0)) > lease.token:
+            lease = self._do(self._core.release(thread, above=known))
+
+    def add_workspace(self, workspace: str) -> None:
+        """See `Abreast.add_workspace`."""
+        self._do(self._core.add_workspace(workspace))
 
     def standings(self, workspace: str) -> list[Standing]:
         """See `Abreast.standings`."""
@@ -123,6 +154,10 @@ class Blocking:
         """See `Abreast.close`."""
         self._core.close_savers()
         self._core.access.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        both = name in _BOTH
+        raise AttributeError(f"hub.blocking has no {name!r}." + (f" hub.{name} serves synchronous code too." if both else ""))
 
     def _do(self, operation: Operation[T]) -> T:
         return perform(self._core.access, operation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
 
 from abreast.access import Access, Operation, checkpoint_url, open_access, read, snapshot, write
-from abreast.agents.scope import current as running
+from abreast.agents.scope import running
 from abreast.core import install as installing
 from abreast.core.effects import Effects, is_json
 from abreast.core.lease import Leases
@@ -27,6 +27,7 @@ from abreast.core.write import Writing
 from abreast.errors import ConfigurationError, ContextError, InputError, MissingExtraError, NotTrackedError
 from abreast.store import cursors, log, upkeep
 from abreast.store.change import Change
+from abreast.store.change import entity_id as id_of
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import TrackedTable, table_of
 from abreast.store.values import canonical_workspace
@@ -38,6 +39,7 @@ from abreast.types import (
     Finding,
     Holder,
     Lease,
+    OpenEffect,
     Placement,
     Position,
     Row,
@@ -109,7 +111,13 @@ class Operations:
         return tuple(self.canonical(workspace) for workspace in found)
 
     def canonical(self, workspace: Any) -> str:
-        """A workspace's id in the form that the log has."""
+        """A workspace's id in the form that the log has. Raises InputError for what is no id."""
+        if (
+            workspace is None
+            or isinstance(workspace, bool)
+            or (isinstance(workspace, Collection) and not isinstance(workspace, str))
+        ):
+            raise InputError(f"{workspace!r} cannot be a workspace.")
         return canonical_workspace(self.sync.tables, workspace)
 
     # Declarations end with the first use: a batch that was read under half of them would be wrong.
@@ -196,32 +204,47 @@ class Operations:
         return (yield from self.teller.batch(wanted, self.sync.rules(context)))
 
     def page(
-        self, model: Any, workspace: str, match: Mapping[str, Any] | None, after: str | None, limit: int, context: Any
+        self, model: Any, workspace: str, match: Mapping[str, Any] | None, after: Any, limit: int, context: Any
     ) -> Operation[Page]:
         tracked = self.of(model)
         rule = self.sync.rules(context)[tracked.entity_type]
+        behind = None if after is None else id_of(after)
         return (
             yield from snapshot(
                 lambda: self.reader.page(
-                    tracked, rule, workspace=self.canonical(workspace), match=match, after=after, limit=limit
+                    tracked, rule, workspace=self.canonical(workspace), match=match, after=behind, limit=limit
                 )
             )
         )
 
-    def row(self, model: Any, entity_id: str, workspace: str, context: Any) -> Operation[Row]:
+    def row(self, model: Any, entity_id: Any, workspace: str, context: Any) -> Operation[Row]:
         tracked = self.of(model)
         rule = self.sync.rules(context)[tracked.entity_type]
+        wanted = id_of(entity_id)
         return (
-            yield from snapshot(lambda: self.reader.row(tracked, rule, workspace=self.canonical(workspace), entity_id=entity_id))
+            yield from snapshot(lambda: self.reader.row(tracked, rule, workspace=self.canonical(workspace), entity_id=wanted))
         )
 
     def history(self, workspace: str, context: Any, narrowed: Mapping[str, Any]) -> Operation[list[ChangeEvent]]:
         rules = self.sync.rules(context)
+        named = dict(narrowed)
+        if named.get("entity_id") is not None:
+            named["entity_id"] = id_of(named["entity_id"])
+        if not isinstance(named.get("entity_type"), str | None):
+            named["entity_type"] = self.of(named["entity_type"]).entity_type
         return (
-            yield from snapshot(
-                lambda: self.reader.history(rules, workspace=self.canonical(workspace), context=context, **narrowed)
-            )
+            yield from snapshot(lambda: self.reader.history(rules, workspace=self.canonical(workspace), context=context, **named))
         )
+
+    def add_workspace(self, workspace: str) -> Operation[None]:
+        workspace = self.canonical(workspace)
+        self.writing.check(workspace, Attribution())
+        yield from self.verify()
+
+        def flow() -> Flow[None]:
+            yield upkeep.add_workspace_statement(self.access.dialect, self.schema, workspace=workspace)
+
+        yield from write(flow)
 
     def standings(self, workspace: str) -> Operation[list[Standing]]:
         workspace = self.canonical(workspace)
@@ -258,16 +281,29 @@ class Operations:
     ) -> Operation[Applied]:
         if self.access.dialect != "sqlite" and self.verified is None:  # SQLite looks in the write itself
             yield from self.verify()
-        return (yield from self.writing.apply(workspace, changes, attribution, lease or _lease_of_run(attribution.thread)))
+        return (yield from self.writing.apply(workspace, changes, attribution, lease or self._lease_of_run()))
+
+    def _was_shown(self, workspace: str, revision: int, entity_type: str, entity_id: str) -> bool:
+        """Whether the run in whose code this is was shown this row, whole, as of this revision."""
+        scope = running(self.access)
+        return scope is not None and (entity_type, entity_id) in scope.shown.get((workspace, revision), ())
+
+    def _lease_of_run(self) -> Lease | None:
+        """The lease of the run in whose code this is, whichever conversation the write is said to be of."""
+        scope = running(self.access)
+        return scope.lease if scope is not None else None
 
     def write(self, workspace: str, attribution: Attribution, lease: Lease | None, payload: Any) -> Writes:
-        held = lease or _lease_of_run(attribution.thread)
-        return Writes(lambda: Transaction(self.writing, workspace, attribution, held, payload))
+        held = lease or self._lease_of_run()
+        return Writes(lambda: Transaction(self.writing, workspace, attribution, held, payload, self._was_shown))
 
     def settle_mutation(self, workspace: str, mutation: str, done: bool, outcome: Any) -> Operation[None]:
         if not is_json(outcome):
             raise InputError("The outcome of a mutation is stored as JSON.")
         yield from self.effects.settle_by_hand(self.canonical(workspace), mutation, done=done, outcome=outcome)
+
+    def unsettled(self, workspace: str) -> Operation[list[OpenEffect]]:
+        return (yield from self.effects.unsettled(self.canonical(workspace)))
 
     # -- agents --------------------------------------------------------------------------------------------------
 
@@ -280,6 +316,11 @@ class Operations:
     def holder(self, thread: str) -> Operation[Holder | None]:
         return (yield from self.leases.holder(thread))
 
+    def release(self, thread: str, above: int = 0) -> Operation[Lease | None]:
+        self._must_lease()
+        token = yield from self.leases.take_back(thread, above)
+        return None if token is None else Lease(thread, token, "")
+
     @cached_property
     def leases(self) -> Leases:
         return Leases(self.access.dialect, self.schema, self.lease_seconds, self.verify)
@@ -291,9 +332,12 @@ class Operations:
 
     def hold(self, thread: str) -> Holds:
         """A thread, held outside a run. Raises ConfigurationError where nothing is tracked, and so nothing leased."""
+        self._must_lease()
+        return agents_module("heartbeat").Holds(self.heartbeat, thread, list(self.savers))  # type: ignore[no-any-return]
+
+    def _must_lease(self) -> None:
         if not self.sync.tables:
             raise ConfigurationError("This hub tracks no tables, so it has no leases. Declare them with hub.track(...).")
-        return agents_module("heartbeat").Holds(self.heartbeat, thread, list(self.savers))  # type: ignore[no-any-return]
 
     def saver(self, database: str | URL | None, serde: Any) -> Any:
         """A new saver; `close` closes it."""
@@ -310,13 +354,6 @@ class Operations:
     @cached_property
     def preparer(self) -> Preparer:
         return agents_module("nodes").Preparer(self.access, self.teller, self.workspaces_of, self.placement)  # type: ignore[no-any-return]
-
-
-def _lease_of_run(thread: str | None) -> Lease | None:
-    """The lease of the run in whose code this is, unless the write is said to be another conversation's."""
-    scope = running.get()
-    mine = scope is not None and not scope.ended and thread in (None, scope.thread)
-    return scope.lease if scope is not None and mine else None
 
 
 def agents_module(module: str) -> Any:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from abreast.errors import ConfigurationError
 from abreast.store.schema import DialectName, own
 from abreast.store.statement import Statement
-from abreast.types import Attribution
+from abreast.types import Actor, Attribution
+
+
+def check_actor(actor: Any) -> None:
+    """Raises ConfigurationError for what is no actor."""
+    if not isinstance(actor, Actor):
+        raise ConfigurationError(f"An actor is made by user(…), agent(…) or system(…), not {type(actor).__name__}.")
 
 
 def set_statement(dialect: DialectName, attribution: Attribution) -> Statement:

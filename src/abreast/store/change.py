@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from abreast.errors import InputError
-from abreast.types import Operation
+from abreast.types import Operation, Version
+
+SHOWN = re.compile(r"r[0-9]{1,18}")
+"""A version as CURRENT names it: the revision as of which a row stood there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Change:
     model: Any
     entity_id: str | None
     values: Mapping[str, Any] = field(default_factory=dict)
-    version: int | None = None
+    version: Version | None = None
 
 
 def insert(model: Any, /, **values: Any) -> Change:
@@ -29,13 +33,13 @@ def insert(model: Any, /, **values: Any) -> Change:
     return Change("insert", model, None, values)
 
 
-def update(model: Any, id: Any, /, *, version: int | None = None, **values: Any) -> Change:
+def update(model: Any, id: Any, /, *, version: Version | None = None, **values: Any) -> Change:
     """New values for some fields of one row. `version` is the version that was read: if the row has moved since,
     nothing is written. Without it the write is not checked."""
     return Change("update", model, entity_id(id), values, _version(version))
 
 
-def delete(model: Any, id: Any, /, *, version: int | None = None) -> Change:
+def delete(model: Any, id: Any, /, *, version: Version | None = None) -> Change:
     """The end of one row; `version` as in `update`."""
     return Change("delete", model, entity_id(id), {}, _version(version))
 
@@ -55,7 +59,9 @@ def entity_id(key: Any) -> str:
     raise InputError(f"An id is a text, a number, a UUID, a date or a tuple of these, not {type(key).__name__}.")
 
 
-def _version(version: Any) -> int | None:
+def _version(version: Any) -> Version | None:
+    if isinstance(version, str) and SHOWN.fullmatch(version):
+        return version
     if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-        raise InputError(f"A version is a whole number, not {version!r}.")
+        raise InputError(f"A version is a whole number, or in a run the text that CURRENT names (r41), not {version!r}.")
     return version

@@ -45,17 +45,6 @@ def deliver_statement(dialect: DialectName, schema: str, rows: Sequence[Mapping[
     return Statement(text, values)
 
 
-def shown_statement(dialect: DialectName, schema: str, *, thread: str, workspace: str, revision: int, changed: int) -> Statement:
-    """One row if the conversation was shown the workspace as of this revision, and had by then been told of, or begun
-    after, the revision at which a row last `changed`."""
-    told = "told" if dialect == "postgresql" else "told <> 0"
-    return Statement(
-        f"select 1 from {own(dialect, 'delivery', schema)} where thread = :thread and workspace = :workspace "
-        f"and head = :revision and to_revision >= :changed and {told} limit 1",
-        {"thread": thread, "workspace": workspace, "revision": revision, "changed": changed},
-    )
-
-
 def deliveries_statement(dialect: DialectName, schema: str, *, thread: str) -> Statement:
     """What stood in a conversation's model requests, oldest first."""
     return Statement(

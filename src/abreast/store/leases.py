@@ -19,8 +19,11 @@ def acquire_statement(
 
 
 def is_timeout(error: Exception) -> bool:
-    """PostgreSQL: whether `acquire_statement` failed because a write under the old lease did not end."""
-    return getattr(getattr(error, "orig", error), "sqlstate", None) == "55P03"
+    """PostgreSQL: whether `acquire_statement` failed because a write under the old lease did not end. A table that somebody
+    has locked fails earlier, at a place in the statement."""
+    cause = getattr(error, "orig", error)
+    place = getattr(getattr(cause, "diag", None), "statement_position", None)
+    return getattr(cause, "sqlstate", None) == "55P03" and place is None
 
 
 def holder_statement(dialect: DialectName, schema: str, *, thread: str) -> Statement:
@@ -45,6 +48,17 @@ def release_statement(dialect: DialectName, schema: str, *, thread: str, run: st
     return Statement(
         f"update {own(dialect, 'lease', schema)} set run = null where thread = :thread and run = :run",
         {"thread": thread, "run": run},
+    )
+
+
+def take_back_statement(dialect: DialectName, schema: str, *, thread: str, above: int) -> Statement:
+    """Takes the lease from whoever has it: one row with a token that nobody was given; none where the thread was never
+    leased. `above` is a token that was found elsewhere: then only a lease that nobody has is raised."""
+    greatest = "greatest" if dialect == "postgresql" else "max"
+    return Statement(
+        f"update {own(dialect, 'lease', schema)} set token = {greatest}(token, :above) + 1, run = null "
+        f"where thread = :thread and (:above = 0 or run is null) returning token",
+        {"thread": thread, "above": above},
     )
 
 

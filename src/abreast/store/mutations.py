@@ -85,7 +85,11 @@ def read_found(rows: Sequence[Sequence[Any]], wanted: str) -> Outcome | None:
     if not rows:
         return None
     known, text = rows[0]
-    return Outcome("repeated", body=load(text)) if known == wanted else Outcome("reused")
+    if known != wanted:
+        return Outcome("reused")
+    # Rows keep the digits of their numbers until their kind is known; all else is what somebody returned.
+    outcome = json.loads(text)
+    return Outcome("repeated", body=load(text) if outcome[0] in ("rows", "conflict") else outcome)
 
 
 def store_statement(dialect: DialectName, schema: str, *, workspace: str, mutation: str, digest: str, outcome: str) -> Statement:
@@ -97,23 +101,45 @@ def store_statement(dialect: DialectName, schema: str, *, workspace: str, mutati
     )
 
 
-def settle_statement(
-    dialect: DialectName, schema: str, *, workspace: str, mutation: str, claim: str | None, outcome: str | None
+def replace_statement(
+    dialect: DialectName, schema: str, *, workspace: str, mutation: str, known: str, outcome: str | None
 ) -> Statement:
-    """Replaces what stands for an effect that was started by its outcome, or forgets it where there is none. One row if it
-    stood there. `claim` is its text; None for anyone's."""
+    """Puts an outcome in the place of the one that is known to stand there, or forgets it where there is none. One row if
+    that stood there."""
     place = own(dialect, "mutation", schema)
     action = f"delete from {place}" if outcome is None else f"update {place} set outcome = :outcome"
-    started = "outcome = :claim" if claim is not None else "outcome like '[\"started\",%'"
     return Statement(
-        f"{action} where workspace = :workspace and mutation = :mutation and {started} returning mutation",
+        f"{action} where workspace = :workspace and mutation = :mutation and outcome = :known returning mutation",
         {
             "workspace": workspace,
             "mutation": mutation,
+            "known": known,
             **({"outcome": outcome} if outcome is not None else {}),
-            **({"claim": claim} if claim is not None else {}),
         },
     )
+
+
+def started_statement(dialect: DialectName, schema: str, *, workspace: str) -> Statement:
+    """What stands for effects that were started, oldest first: mutation, outcome and time, as JSON. Reads all mutations of
+    the workspace."""
+    at = "at at time zone 'UTC'" if dialect == "postgresql" else "at"
+    array = f"cast(json_build_array(mutation, outcome, {at}) as text)"
+    if dialect == "sqlite":
+        array = f"json_array(mutation, outcome, {at})"
+    return Statement(
+        f"select {array} from {own(dialect, 'mutation', schema)} where workspace = :workspace "
+        f"and outcome like '[\"started\",%' order by {own(dialect, 'mutation', schema)}.at, mutation",
+        {"workspace": workspace},
+    )
+
+
+def read_started(rows: Sequence[Sequence[Any]]) -> list[tuple[str, Any, str]]:
+    """What a `started_statement` answered: mutation, body of the outcome, and time in UTC, ISO 8601."""
+    found = []
+    for (raw,) in rows:
+        mutation, text, at = load(raw)
+        found.append((mutation, read_outcome(json.loads(text)).body, at if str(at).endswith("Z") else f"{at}Z"))
+    return found
 
 
 def guard_statement(workspace: str) -> Statement:

@@ -11,6 +11,14 @@ from abreast.store.tracked import TrackedTable
 from abreast.store.values import canonical, entity_id_sql, home_condition, load, parsed_object, reference
 
 
+def add_workspace_statement(dialect: DialectName, schema: str, *, workspace: str) -> Statement:
+    """Makes a workspace known, at revision 0, as its first change would. One that is known stays as it is."""
+    return Statement(
+        f"insert into {own(dialect, 'workspace', schema)} (workspace) values (:workspace) on conflict (workspace) do nothing",
+        {"workspace": workspace},
+    )
+
+
 def prune_statements(dialect: DialectName, schema: str, *, workspace: str, horizon: int) -> list[Statement]:
     """Statements that move the horizon and delete events up to it, except the newest of each entity: it is its version.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from abreast.errors import InputError, UnknownEntityError
-from abreast.store.change import Change
+from abreast.store.change import Change, entity_id
 from abreast.store.rows import WIDEST
 from abreast.store.schema import DialectName, own, quote
 from abreast.store.statement import Statement
@@ -81,6 +81,7 @@ class TableWriter:
         database: DialectName = "sqlite" if dialect.name == "sqlite" else "postgresql"
         self._read_row = RowReader(tracked, database, WIDEST).read
         types = [c.type for c in tracked.table.primary_key.columns]
+        self._text_key = not any(f.kind in ("integer", "uuid") for f in tracked.key)
         self._plain_key = all(f.kind in ("text", "integer", "uuid", "date") for f in tracked.key) and not any(
             isinstance(declared, sa.types.TypeDecorator | sa.Enum) for declared in types
         )
@@ -102,6 +103,9 @@ class TableWriter:
         key: Mapping[str, Any] = {}
         if change.op != "insert":
             parts = self._parts(str(change.entity_id))
+            if not self._text_key and (wanted := entity_id(parts[0] if len(parts) == 1 else parts)) != change.entity_id:
+                # A number or a UUID may be spelled in several ways, and only one of them has events.
+                change = replace(change, entity_id=wanted)
             key = self._key_values(str(change.entity_id), parts) if self._dialect.name == "sqlite" else {}
         values = {name: self._bound(name, value) for name, value in given.items()}
         payload = [change.op, kind, change.entity_id, change.version, {name: _plain(given[name]) for name in sorted(given)}]
@@ -317,7 +321,7 @@ class _Binding:
             raise InputError(f"The type of {where} wraps its values in SQL. Use hub.write for it.")
         if value is not None:
             if self._allowed and (isinstance(value, self._not_meant) or not isinstance(value, self._allowed)):
-                raise InputError(f"{where} is a {self._kind}; {type(value).__name__} {value!r} is none.")
+                raise InputError(f"{where} holds {self._kind} values; {type(value).__name__} {value!r} is none.")
             if self._names is not None and isinstance(value, str) and value not in self._names:
                 raise InputError(f"{where} is one of {', '.join(sorted(self._names))}, not {value!r}.")
         try:
