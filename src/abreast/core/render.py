@@ -331,37 +331,34 @@ def _workspace(batch: Batch, budget: Budget, say: Wording, room: _Room) -> tuple
         placed: list[str] = []
         labels, implied = say.labels.get(kind, {}), say.implied.get(kind, frozenset())
         for row in rows:
-            text = "" if full else _row(row, labels, implied, budget.value)
+            text, is_whole = ("", False) if full else _row(row, labels, implied, budget.value)
             fitting = None if full else room.place(text)
             full = fitting is None
             if fitting is None:
                 left_out[kind] = left_out.get(kind, 0) + 1
             else:
                 placed.append(fitting)
-                if WRITES in say.tools and fitting == text and _is_whole(row, budget.value):
+                if is_whole and fitting is text and WRITES in say.tools:
                     whole.append((kind, row.entity_id))
         parts.append(f"{quoted(kind)}: [{', '.join(placed)}]")
     return "{" + ", ".join(parts) + "}", left_out, whole
 
 
-def _is_whole(row: Row, limit: int) -> bool:
-    """Whether no value of the row is cut: who writes back what he saw of one would lose its end."""
-    for value in row.values.values():
-        if len(value) > limit if isinstance(value, str) else isinstance(value, list | dict) and shortened(value, limit) != value:
-            return False
-    return True
-
-
-def _row(row: Row, labels: Mapping[str, str], implied: Collection[str], limit: int) -> str:
+def _row(row: Row, labels: Mapping[str, str], implied: Collection[str], limit: int) -> tuple[str, bool]:
+    """A row as an object, and whether it is whole: who writes back what he saw of a value that was cut would lose its end."""
     # `quoted` of the whole, put together from its parts: names are the same in every row, most values are short, and a
     # block holds thousands of values.
-    parts = [
-        _head(name, labels.get(name))
-        + quoted(value if type(value) is int or (type(value) is str and len(value) <= limit) else shortened(value, limit))
-        for name, value in row.values.items()
-        if name not in implied
-    ]
-    return "{" + ", ".join(parts) + "}"
+    parts, whole = [], True
+    for name, value in row.values.items():
+        if name in implied:
+            continue
+        if type(value) is int or (type(value) is str and len(value) <= limit):
+            parts.append(_head(name, labels.get(name)) + quoted(value))
+            continue
+        short = shortened(value, limit)
+        whole = whole and (short is value or (short == value and not isinstance(value, str)))
+        parts.append(_head(name, labels.get(name)) + quoted(short))
+    return "{" + ", ".join(parts) + "}", whole
 
 
 @lru_cache(maxsize=4096)
