@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from typing import Any
@@ -29,6 +30,30 @@ def freeze(process: Process) -> None:
     os.kill(process.popen.pid, signal.SIGSTOP)
     _, status = os.waitpid(process.popen.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
+
+
+def freeze_between_writes(process: Process, talk: Leased) -> None:
+    """`freeze`, but not while it holds the write lock of a SQLite file: a checkpoint may be on its way beside the stage."""
+    freeze(process)
+    while not _writable(talk):
+        os.kill(process.popen.pid, signal.SIGCONT)
+        freeze(process)
+
+
+def _writable(talk: Leased) -> bool:
+    if talk.engine.dialect.name != "sqlite":
+        return True
+    own = str(talk.engine.url.database)
+    for path in (own, own.replace("app.db", "app.checkpoints.db")):
+        raw = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            raw.execute("begin immediate")
+            raw.execute("rollback")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            raw.close()
+    return True
 
 
 def wake(process: Process) -> None:
@@ -76,7 +101,7 @@ def test_g19_a_process_that_wakes_up_behind_its_lease_changes_nothing(database, 
     talk.change()
     version = talk.hub.blocking.row(Item, "1", "w1").version
     with there(database, door, stage, question="frozen", version=version, lease_seconds=FOREVER) as process:
-        freeze(process)
+        freeze_between_writes(process, talk)
         with pytest.raises(ThreadBusyError):
             talk.run("too early")
         talk.expire()
@@ -101,7 +126,7 @@ def test_g19_a_process_that_wakes_up_ends_by_its_own_heartbeat(database, hubs, d
     """A short lease that really runs out. A task is cancelled at once; a thread ends when it next asks."""
     talk = Leased(database, hubs, door)
     with there(database, door, "model", question="frozen", lease_seconds=0.9) as process:
-        freeze(process)
+        freeze_between_writes(process, talk)
         assert once_free(lambda: talk.run("the other asks"), at_most=0.9).status == "succeeded"
         left = everything(talk)
         if door.kind == "sync":
