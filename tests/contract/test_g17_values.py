@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import enum
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -14,26 +13,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from abreast import InputError, agent, delete, insert, update
+from columns import Cents, Colour
 
 WHO = agent("helper")
-
-
-class Colour(enum.Enum):
-    RED = "r"
-    BLUE = "b"
-
-
-class Cents(sa.types.TypeDecorator[Decimal]):
-    """Money, kept in cents."""
-
-    impl = sa.Integer
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        return None if value is None else int(value * 100)
-
-    def process_result_value(self, value: Any, dialect: Any) -> Any:
-        return None if value is None else Decimal(value) / 100
 
 
 class Base(DeclarativeBase):

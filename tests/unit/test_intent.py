@@ -14,13 +14,21 @@ import pytest
 from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from abreast.agents.intent import given_arguments, intent_of, mutation_of
+from abreast.agents.intent import intent_of
 from abreast.agents.repair import CUT_OFF
 
 DATE = {"date": "2026-09-30"}
 OTHER = {"date": "2026-10-01"}
 UNKNOWN = '{"error": "…", "outcome": "unknown"}'
 FAILED = '{"error": "…"}'
+
+
+def mutation_of(*given: Any, **options: Any) -> str | None:
+    return intent_of(*given, **options).mutation
+
+
+def given_arguments(*given: Any) -> Any:
+    return intent_of(*given).asked
 
 
 def runtime(state: Any, call_id: str | None = "c", thread: str | None = "t", ns: str = "tools:1") -> Any:

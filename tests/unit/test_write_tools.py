@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import enum
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -18,24 +17,7 @@ from abreast import ConfigurationError, InputError, Writable, constant
 from abreast.agents.parameters import Own, Parameters
 from abreast.core.permits import as_writable, settable
 from abreast.store.tracked import resolve
-
-
-class Colour(enum.Enum):
-    RED = "r"
-    BLUE = "b"
-
-
-class Cents(sa.types.TypeDecorator[Decimal]):
-    """Money, kept in cents."""
-
-    impl = sa.Integer
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Any) -> Any:
-        return None if value is None else int(value * 100)
-
-    def process_result_value(self, value: Any, dialect: Any) -> Any:
-        return None if value is None else Decimal(value) / 100
+from columns import Cents, Colour
 
 
 class Base(DeclarativeBase):

@@ -18,7 +18,7 @@ from abreast.access import Access, Operation, aperform, perform
 from abreast.agents.answers import ATTEMPTS, answer_of, as_read, must_pass, noted, own_of, passing, pause, unknown
 from abreast.agents.calls import ActorOf, actor_of
 from abreast.agents.function_schema import Function, read_function
-from abreast.agents.intent import Intent, given_arguments, intent_of
+from abreast.agents.intent import Intent, intent_of
 from abreast.agents.scope import running
 from abreast.core.effects import Claim, Effects, Found, refused
 from abreast.core.plain import NotJsonError, as_json
@@ -77,7 +77,6 @@ class _Call:
     attribution: Attribution
     lease: Lease | None
     intent: Intent
-    asked: Mapping[str, Any]
     arguments: Mapping[str, Any]
 
 
@@ -189,7 +188,7 @@ class FunctionTool:
         thread = str((runtime.config or {}).get("configurable", {}).get("thread_id") or "") or None
         scope = running(self._host.access)
         repeatable = self._options.repeatable
-        intent = intent_of(runtime, self._name, arguments, repeatable=repeatable) if governed else Intent(None)
+        intent = intent_of(runtime, self._name, arguments, repeatable=repeatable) if governed else Intent({})
         given = {**arguments, **{name: runtime for name, kind in self._function.hidden.items() if kind == "runtime"}}
         given.update({name: self._context(runtime.context, kind) for name, kind in self._function.contexts.items()})
         return _Call(
@@ -198,7 +197,6 @@ class FunctionTool:
             Attribution(actor_of(self._options.actor, runtime.context), thread, intent.mutation),
             scope.lease if scope is not None else None,
             intent,
-            given_arguments(runtime, self._name, arguments),
             given,
         )
 
@@ -241,7 +239,7 @@ class FunctionTool:
         if mutation is None:
             return self._json((yield from _tried(lambda: run, ATTEMPTS)))
         effects = self._host.effects
-        claim = Claim(call.workspace, mutation, secrets.token_hex(8), self._name, call.asked, thread, call.intent.message)
+        claim = Claim(call.workspace, mutation, secrets.token_hex(8), self._name, call.intent.asked, thread, call.intent.message)
         try:
             first = yield from _tried(lambda: _Do(effects.claim(claim, call.attribution, call.lease)), ATTEMPTS)
         except asyncio.CancelledError:
@@ -355,7 +353,7 @@ class FunctionTool:
             return done.value
 
     def _opened(self, call: _Call) -> Writes:
-        return self._host.write(call.workspace, call.attribution, call.lease, [self._name, call.asked])
+        return self._host.write(call.workspace, call.attribution, call.lease, [self._name, call.intent.asked])
 
     def _transaction(self, tx: Any) -> dict[str, Any]:
         return {name: tx for name, kind in self._function.hidden.items() if kind == "transaction"}

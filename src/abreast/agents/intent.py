@@ -27,11 +27,12 @@ from abreast.agents.repair import CUT_OFF
 class Intent:
     """What one tool call means.
 
-    `mutation` is None where the tool was called by hand, outside a graph. `message` names what made the call. `repeats`:
-    an earlier call meant the same, in the same message if `beside`.
+    `asked` are the arguments that the model gave. `mutation` is None where the tool was called by hand, outside a graph.
+    `message` names what made the call. `repeats`: an earlier call meant the same, in the same message if `beside`.
     """
 
-    mutation: str | None
+    asked: Mapping[str, Any]
+    mutation: str | None = None
     message: str = ""
     repeats: bool = False
     beside: bool = False
@@ -50,13 +51,6 @@ class _Place:
         return self.message.tool_calls[self.position]
 
 
-def mutation_of(
-    runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str, Any], *, repeatable: bool = False
-) -> str | None:
-    """The mutation id of a tool call; None where the tool was called by hand, outside a graph."""
-    return intent_of(runtime, name, arguments, repeatable=repeatable).mutation
-
-
 def intent_of(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str, Any], *, repeatable: bool = False) -> Intent:
     """What a tool call means.
 
@@ -65,12 +59,12 @@ def intent_of(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str,
     not fail; but not where the agent has written something else since: done, undone and done again are three writes.
     """
     history = messages_of(runtime.state)
-    asked = given_arguments(runtime, name, arguments)
     thread, nested, task = _thread(runtime), _nested(runtime), _namespace(runtime)
     place = _find(history, runtime.tool_call_id, name, arguments)
+    asked = _asked(place, arguments)
     if place is None:
         # A node that calls the tool by itself: its task has a name that stays the same when it runs again after a crash.
-        return Intent(_hashed([thread, "task", task, runtime.tool_call_id, name, asked]), task) if task else Intent(None)
+        return Intent(asked, _hashed([thread, "task", task, runtime.tool_call_id, name, asked]), task) if task else Intent(asked)
 
     def named(message: _Place) -> list[Any] | None:
         if message.message.id:
@@ -84,15 +78,14 @@ def intent_of(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str,
     meant = _meant(history, place, repeatable=repeatable, writers=_writers(runtime))
     first = named(meant.place)
     if by is None or first is None:
-        return Intent(None)
+        return Intent(asked)
     mutation = meant.mutation or _hashed([*first, meant.place.position, name, asked])
-    return Intent(mutation, _hashed(by), meant.place != place, meant.place.index == place.index and meant.place != place)
+    return Intent(asked, mutation, _hashed(by), meant.place != place, meant.place.index == place.index and meant.place != place)
 
 
-def given_arguments(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(place: _Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that the model gave, as JSON. A default that is made anew at each call (a time, a random key) says
     nothing about what is meant."""
-    place = _find(messages_of(runtime.state), runtime.tool_call_id, name, arguments)
     said = place.call["args"] if place is not None else arguments
     return _plain({key: arguments.get(key, value) for key, value in said.items()})  # type: ignore[no-any-return]
 

@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from abreast.access import Access, Operation, read
 from abreast.agents.answers import answer_of, own_of
 from abreast.agents.scope import running
+from abreast.core.lease import must_hold
 from abreast.core.render import quoted
-from abreast.errors import LeaseLostError, UnavailableError
-from abreast.store import leases
-from abreast.store.statement import Flow
+from abreast.errors import UnavailableError
 from abreast.types import Lease
 
 FENCED = frozenset({"write", "function"})
@@ -41,20 +40,15 @@ class Guard:
         if lease is None:
             return None
         try:
-            held = yield from read(lambda: self._held(lease))
+            yield from read(lambda: must_hold(self._access.dialect, self._schema, lease))
         except UnavailableError:
             return _message(NOT_ASKED, request)
-        if not held:
-            raise LeaseLostError(thread=lease.thread)
         return None
 
     @staticmethod
     def guarded(request: ToolCallRequest) -> ToolCallRequest:
         """The request with a tool whose own errors cannot be taken for errors of its arguments."""
         return request if request.tool is None else request.override(tool=cast("BaseTool", _Guarded(request.tool, request)))
-
-    def _held(self, lease: Lease) -> Flow[bool]:
-        return bool((yield leases.hold_statement(self._access.dialect, self._schema, lease)))
 
     def _lease(self, request: ToolCallRequest) -> Lease | None:
         if request.runtime is None or ((request.tool and request.tool.metadata) or {}).get("abreast") in FENCED:

@@ -19,7 +19,7 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from abreast.agents.answers import ATTEMPTS, answer_of, noted, passing, pause
 from abreast.agents.calls import ActorOf, WorkspacesOf, actor_of
-from abreast.agents.intent import given_arguments, mutation_of
+from abreast.agents.intent import intent_of
 from abreast.agents.parameters import Own, Parameters, is_required
 from abreast.agents.tools import get_tool_name, identifier, list_tool_name
 from abreast.core.permits import Permit, Permits, Written, settable
@@ -178,10 +178,9 @@ class WriteTools:
             permit = self._permits.of(tracked, context)
             meant = prepare(permit, arguments, [one for one in workspaces if permit.can_hold(one)])
             thread = (runtime.config or {}).get("configurable", {}).get("thread_id")
-            attribution = Attribution(
-                actor_of(self._actor, context), None if thread is None else str(thread), mutation_of(runtime, name, arguments)
-            )
-            payload = [name, given_arguments(runtime, name, arguments)]
+            intent = intent_of(runtime, name, arguments)
+            attribution = Attribution(actor_of(self._actor, context), None if thread is None else str(thread), intent.mutation)
+            payload = [name, intent.asked]
             return _Run(
                 permit,
                 parameters,

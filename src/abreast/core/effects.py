@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from abreast.access import Operation, read, write
+from abreast.core.lease import must_hold
 from abreast.core.write import Writing, refusal_body
-from abreast.errors import InputError, LeaseLostError, RefusedError
-from abreast.store import leases, mutations
+from abreast.errors import InputError, RefusedError
+from abreast.store import mutations
 from abreast.store.mutations import Outcome
 from abreast.store.statement import Flow
 from abreast.types import Attribution, Lease, OpenEffect
@@ -70,14 +71,8 @@ class Effects:
 
     def holds(self, lease: Lease | None) -> Operation[None]:
         """Raises LeaseLostError where this run does not hold its thread any more."""
-        if lease is None:
-            return
-
-        def flow() -> Flow[bool]:
-            return bool((yield leases.hold_statement(self._dialect, self._schema, lease)))
-
-        if not (yield from read(flow)):
-            raise LeaseLostError(thread=lease.thread)
+        if lease is not None:
+            yield from read(lambda: must_hold(self._dialect, self._schema, lease))
 
     def claim(self, claim: Claim, attribution: Attribution, lease: Lease | None) -> Operation[Found | None]:
         """Claims the mutation under the lease. Returns None, or what came of it before: `started` where that is running or

@@ -112,10 +112,16 @@ class Leases:
             self._left[thread] = run
 
 
+def must_hold(dialect: DialectName, schema: str, lease: Lease) -> Flow[None]:
+    """Raises LeaseLostError unless this lease is held; then it is until the transaction ends."""
+    if not (yield leases.hold_statement(dialect, schema, lease)):
+        raise LeaseLostError(thread=lease.thread)
+
+
 def under(dialect: DialectName, schema: str, lease: Lease | None, statements: Sequence[Statement]) -> Flow[None]:
     """Statements that run only while the lease is held, in one transaction. Raises LeaseLostError, and then none did."""
-    if lease is not None and not (yield leases.hold_statement(dialect, schema, lease)):
-        raise LeaseLostError(thread=lease.thread)
+    if lease is not None:
+        yield from must_hold(dialect, schema, lease)
     for statement in statements:
         yield statement
 
