@@ -4,7 +4,9 @@ one transaction, so it costs no round trip."""
 from __future__ import annotations
 
 import os
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -53,6 +55,7 @@ class FencedPostgresSaver(Fenced, PostgresSaver):
         pool = self._connect()
         pool.open()
         self.conn, self._ready = pool, False
+        weakref.finalize(self, _let_go, pool, os.getpid()).atexit = False
 
     def _close(self) -> None:
         cast(ConnectionPool[Any], self.conn).close()
@@ -170,3 +173,10 @@ class FencedPostgresSaver(Fenced, PostgresSaver):
 
 def _execute(cursor: Any, statement: Statement) -> None:
     cursor.execute(pyformat(statement.text), statement.parameters)
+
+
+def _let_go(pool: ConnectionPool[Any], opened_by: int) -> None:
+    """Closes the pool of a saver that was dropped. In a thread of its own: the collector runs in any thread, also in one of
+    the pool's, which cannot wait for itself. A forked child leaves what it inherited to its parent."""
+    if not pool.closed and os.getpid() == opened_by:
+        threading.Thread(target=pool.close, name="abreast-let-go", daemon=True).start()
