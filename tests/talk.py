@@ -137,13 +137,19 @@ class Talk:
 
 
 def block_of(messages: Sequence[Any]) -> str:
-    """The block in a request's messages; empty if there is none."""
+    """CHANGES and CURRENT in a request's messages; empty if there are none."""
     for message in reversed(messages):
         for heading in (CHANGES, "CURRENT"):
             at = message.text.find(heading)
             if at >= 0:
-                return message.text[at:]
+                found = re.compile(r"^CURRENT.*?(?=\n\n|\Z)", re.M | re.S).search(message.text, at)
+                return message.text[at : found.end()] if found else ""
     return ""
+
+
+def said(message: Any) -> str:
+    """What a tool answered, without the block that stands behind it in the request."""
+    return re.split(r"\n\n(?=CHANGES SINCE|CURRENT)", message.text)[0]
 
 
 def revisions_of(block: str) -> list[int]:

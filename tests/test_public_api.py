@@ -28,7 +28,19 @@ def test_the_face_needs_no_extra():
 def test_both_doors_have_the_same_methods():
     from abreast.hub import Abreast, Blocking
 
-    declarations = {"track", "loader", "attribute", "write", "middleware", "tools", "tool", "blocking", "lease", "checkpointer"}
+    declarations = {
+        "track",
+        "loader",
+        "interest",
+        "attribute",
+        "write",
+        "middleware",
+        "tools",
+        "tool",
+        "blocking",
+        "lease",
+        "checkpointer",
+    }
     asynchronous = {name for name in vars(Abreast) if not name.startswith("_")} - declarations
     assert asynchronous == {name for name in vars(Blocking) if not name.startswith("_")}
     hub = Abreast("sqlite:///unused.db")

@@ -9,7 +9,9 @@ from typing import Any, Literal
 ActorType = Literal["user", "agent", "system", "unknown"]
 Operation = Literal["insert", "update", "delete"]
 Telling = Literal["on", "shadow", "off"]
-Placement = Literal["tail", "system"]
+Placement = Literal["tail", "before", "after", "system"]
+AfterTools = Literal["auto", "message", "answer"]
+Phrasing = Literal["sentences", "lines"]
 Refresh = Literal["call", "run"]
 OnUnavailable = Literal["stop", "warn"]
 
@@ -120,6 +122,25 @@ class ChangeEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class MassChange:
+    """An import: more changes of one entity type, operation and actor than a batch may hold, without another between them,
+    told as one.
+
+    `first` and `revision` are the first and the last of them, `count` is how many of the revisions in between this person
+    is told of. `thread` is the conversation, if its own agent made them.
+    """
+
+    workspace: str
+    first: int
+    revision: int
+    count: int
+    op: Operation
+    entity_type: str
+    actor: Actor
+    thread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One tracked row as a person may read it: JSON values by field name, redacted and hidden fields left out."""
 
@@ -172,9 +193,10 @@ class Position:
 class Batch:
     """CURRENT, HEAD and CHANGES of one workspace, read in one database snapshot.
 
-    `events` are the changes to tell, in order, `start < revision <= to`, `checks` the log's check numbers there. `passed`
-    counts those in the same range that concern only what this person may not read. `remaining`
-    counts the revisions between `to` and `head`.
+    `events` are the changes to tell, in order, `start < revision <= to`, an import among them as one; `checks` the log's
+    check numbers there. `passed` counts those in the same range that concern only what this person may not read,
+    `outside` those that the conversation's interest leaves out, and `outside_by` those of them that stand before each
+    event (empty if there are none). `remaining` counts the revisions between `to` and `head`.
     `rows` is CURRENT when no loader replaces it, `loaded` what the loaders returned by name.
     `now` holds the rows that `events` name and `rows` does not. `left_out` counts rows by entity type that exist
     but were not read. `gap`: the log no longer reaches back to where this conversation stands.
@@ -184,13 +206,15 @@ class Batch:
     head: Position
     start: Position
     to: Position
-    events: tuple[ChangeEvent, ...] = ()
+    events: tuple[ChangeEvent | MassChange, ...] = ()
     checks: tuple[int, ...] = ()
     rows: tuple[Row, ...] = ()
     now: Mapping[tuple[str, str], Row] = field(default_factory=dict)
     loaded: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
     passed: int = 0
+    outside: int = 0
+    outside_by: tuple[int, ...] = ()
     remaining: int = 0
     gap: bool = False
     outdated_history: bool = False
@@ -201,7 +225,9 @@ class Batch:
 class Block:
     """The text for one model call, and to where each workspace is told by it.
 
-    `shown`, where there are tools that write: by workspace the rows, as (entity type, id), that stand whole in CURRENT.
+    `text` is CHANGES and CURRENT; `facts` says in sentences what the question touches, empty where it touches nothing.
+    `tokens` and `digest` are of both. `shown`, where there are tools that write: by workspace the rows, as
+    (entity type, id), that stand whole in CURRENT.
     """
 
     text: str
@@ -209,15 +235,26 @@ class Block:
     tokens: int
     digest: str
     shown: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    facts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a model is asked: the text of the newest message that a person wrote, and the texts before it, newest first."""
+
+    question: str
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tokens that CURRENT and CHANGES may take, each for all workspaces together; `value` is characters of one value."""
+    """Tokens that CURRENT, CHANGES and the facts may take, each for all workspaces together; `value` is characters of one
+    value. The facts stand in a request twice and are counted once."""
 
     current: int = 4000
     changes: int = 1500
     value: int = 500
+    facts: int = 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,8 @@ def test_an_input_may_have_any_form_that_a_graph_takes(database, hubs, door, for
     }
     talk = Talk(database, hubs, door)
     talk.run(forms[form])
-    assert talk.model.last_request.startswith("hello\n\nCURRENT")
+    assert talk.model.last_request.startswith("CURRENT")
+    assert talk.model.last_request.endswith("\n\nhello")
     talk.change()
     result = talk.run(forms[form])
     assert (result.answer, talk.revisions(), result.told) == ("ok", [4], {"w1": 4})

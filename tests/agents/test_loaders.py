@@ -58,7 +58,7 @@ def test_snapshot_only_use_needs_no_table_of_ours(database, hubs, door):
     hub, model, agent = alone(database, hubs, things)
     result = door(hub).run(agent, "q", thread="t", context=CONTEXT)
     assert (result.status, result.told, result.reason) == ("succeeded", {}, None)
-    assert current_of(model.last_request[3:]) == {"things": {"of": "w1", "for": "u_1", "names": ["a lamp"]}}
+    assert current_of(model.last_request) == {"things": {"of": "w1", "for": "u_1", "names": ["a lamp"]}}
     with engine.begin() as connection:
         connection.exec_driver_sql("insert into thing values ('a table')")
         names = sa.inspect(connection).get_table_names()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,20 +15,20 @@ from langgraph.types import Command, interrupt
 from abreast import ContextError, RunContext, StateSchemaError
 from abreast.agents.nodes import PreparedCall
 from abreast.langgraph import SyncState
-from abreast.testing import calls
+from abreast.testing import ScriptedModel, calls
 from planner import CONTEXT
 from talk import CORNERS, TOOL_CALL, Broken, Talk, snapshots, write_tool
 
 
-def model_node(talk: Talk, *, reads: Any = SyncState, context: Any = CONTEXT) -> Any:
+def model_node(talk: Talk, *, reads: Any = SyncState, context: Any = CONTEXT, **asked: Any) -> Any:
     """A node of either door that asks the model; `reads` is the state that it says it reads."""
 
     def node(state, config: RunnableConfig) -> dict[str, Any]:
-        call = talk.hub.blocking.prepare(state, config, context=context)
+        call = talk.hub.blocking.prepare(state, config, context=context, **asked)
         return call.answered(talk.model.invoke(call.messages))
 
     async def anode(state, config: RunnableConfig) -> dict[str, Any]:
-        call = await talk.hub.prepare(state, config, context=context)
+        call = await talk.hub.prepare(state, config, context=context, **asked)
         return await call.aanswered(await talk.model.ainvoke(call.messages))
 
     made = node if talk.door.kind == "sync" else anode
@@ -157,6 +158,22 @@ def test_a_system_placement_makes_a_message_where_there_is_none(database, hubs, 
     assert [message.type for message in talk.model.requests[0]] == ["system", "human"]
     talk.run()
     assert [message.type for message in talk.model.requests[1]] == ["system", "human", "ai", "human"]
+
+
+class Speaking(ScriptedModel):
+    """A chat model of OpenAI's protocol, at OpenAI's address."""
+
+    root_client: Any = SimpleNamespace(base_url="https://api.openai.com/v1/")
+
+
+@CORNERS
+@pytest.mark.parametrize("known", [False, True])
+def test_after_tools_a_node_asks_the_model_that_it_was_given(database, hubs, door, known):
+    talk = Talk(database, hubs, door, TOOL_CALL, "done")
+    talk.run(agent=graph_of(talk, write_tool(talk.change), **({"model": Speaking()} if known else {})))
+    last = talk.model.requests[1][-1]
+    assert last.type == ("human" if known else "tool")
+    assert "\n\nCURRENT" in last.text
 
 
 @CORNERS

@@ -16,7 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from abreast import RunContext, user
 from abreast.core.render import CHANGES, CURRENT
 from abreast.testing import ScriptedModel, calls
-from talk import CORNERS, block_of, current_of, revisions_of
+from talk import CORNERS, block_of, current_of, revisions_of, said
 
 # SQL has no NUL in text on PostgreSQL, and no half surrogate pair anywhere.
 HOSTILE = (
@@ -80,10 +80,10 @@ def test_g14_hostile_text_stays_inside_its_quotes(database, hubs, door):
     }
     assert "<|" not in block
     results = [message for message in model.requests[-1] if message.type == "tool"]
-    assert json.loads(results[0].text)["rows"][0]["body"] == HOSTILE
-    assert json.loads(results[1].text)["changes"][0]["by"] == f"user {HOSTILE}"
+    assert json.loads(said(results[0]))["rows"][0]["body"] == HOSTILE
+    assert json.loads(said(results[1]))["changes"][0]["by"] == f"user {HOSTILE}"
     for result in results:
-        assert not {unicodedata.category(character) for character in result.text} & {"Cc", "Cf", "Zl", "Zp"}
+        assert not {unicodedata.category(character) for character in said(result)} & {"Cc", "Cf", "Zl", "Zp"}
     assert [one.thread for one in door(hub).standings(HOSTILE)] == [HOSTILE]
 
 

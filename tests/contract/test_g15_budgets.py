@@ -9,7 +9,7 @@ from abreast import Budget
 from abreast.core.render import CURRENT
 from abreast.testing import calls
 from planner import CONTEXT
-from talk import CORNERS, Talk
+from talk import CORNERS, Talk, said
 
 LARGE = 10 * 1024 * 1024
 
@@ -41,7 +41,7 @@ def test_g15_rows_without_room_are_counted_and_a_tool_has_them(database, hubs, d
     shown = len(talk.current(0)["item"])
     assert f"\n{1202 - shown} more of item are not shown here. Look them up with list_item." in talk.block(0)
     assert 3 < shown < 20
-    assert "box number 1209" in talk.model.requests[-1][-2].text
+    assert "box number 1209" in said(talk.model.requests[-1][-1])
 
 
 @CORNERS

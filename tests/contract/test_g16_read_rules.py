@@ -22,7 +22,7 @@ from abreast import (
 )
 from abreast.testing import calls
 from planner import CONTEXT, Contact, Item, Plan
-from talk import CORNERS, TOOL_CALL, Talk, write_tool
+from talk import CORNERS, TOOL_CALL, Talk, said, write_tool
 
 
 def rule_of(answer: Any) -> Callable[[Any], Any]:
@@ -55,7 +55,7 @@ def test_g16_rows_that_a_condition_keeps_back_are_nowhere(database, hubs, door):
     talk.say(*asks, "done")
     talk.run(agent=talk.build(talk.hub.tools()))
     assert talk.revisions() == [6]
-    results = [message.text for message in talk.model.requests[-1] if message.type == "tool"]
+    results = [said(message) for message in talk.model.requests[-1] if message.type == "tool"]
     assert [row["id"] for row in json.loads(results[0])["rows"]] == ["p1"]
     assert json.loads(results[1]) == {"rows": []}
     assert json.loads(results[2]) == {"error": "There is no plan 'canary' here."}
@@ -270,7 +270,7 @@ def test_g16_without_a_context_nothing_is_read(database, hubs, door):
     talk.say(calls("list_plan"))
     other = talk.build([tools["list_plan"]])
     talk.run(agent=other)
-    assert '"id": "p1"' in talk.model.requests[-1][-2].text
+    assert '"id": "p1"' in said(talk.model.requests[-1][-1])
     with pytest.raises(ContextError, match="names no workspace"):
         talk.run(context=object())
 
@@ -289,7 +289,7 @@ def test_g16_each_workspace_is_told_by_itself_and_strangers_are_unknown(database
     result = talk.run(context=both, agent=talk.build(talk.hub.tools()))
     assert result.told == {"w1": 4, "w2": 2}
     assert 'workspace w2: {"plan": [{"id": "p2"' in talk.block()
-    listed, found, stranger, history = (json.loads(m.text) for m in talk.model.requests[-1] if m.type == "tool")
+    listed, found, stranger, history = (json.loads(said(m)) for m in talk.model.requests[-1] if m.type == "tool")
     assert {w: [row["id"] for row in page["rows"]] for w, page in listed.items()} == {"w1": ["p1"], "w2": ["p2"]}
     assert found["w2"]["title"] == "Jongno!"
     assert "w1" not in found
@@ -336,4 +336,4 @@ def test_g16_a_redacted_value_is_nowhere_though_its_change_is_told(database, hub
     talk.run(agent=talk.build(talk.hub.tools()))
     assert "r5, user u_2, contact 1: phone was changed (not shown)" in talk.block()
     assert "canary" not in str(talk.model.requests)
-    assert "has no field 'phone' to match" in talk.model.requests[-1][-2].text
+    assert "has no field 'phone' to match" in said(talk.model.requests[-1][-1])

@@ -24,7 +24,7 @@ from abreast import (
 )
 from abreast.testing import ScriptedModel, calls
 from planner import Item, Plan
-from talk import Talk
+from talk import Talk, said
 from toolcalls import ask, call, error, events, numbered, read, theirs
 
 
@@ -49,14 +49,14 @@ def test_g17_an_edit_in_between_is_kept_and_the_agent_decides_again(database, hu
         return calls("get_plan", id="p1")
 
     def late(messages):
-        version = json.loads(messages[-2].content)["version"]
+        version = json.loads(said(messages[-1]))["version"]
         talk.hub.blocking.apply("w1", update(Plan, "p1", title="the person's"), actor=user("u_1"))
         return calls("update_plan", call_id="c2", id="p1", version=version, title="the agent's", budget="900.00")
 
     def again(messages):
         answer = next(m for m in reversed(messages) if m.type == "tool")
-        seen.append((json.loads(answer.content), answer.status, talk.head(), read(talk).values["title"]))
-        version = json.loads(answer.content)["current"]["version"]
+        seen.append((json.loads(said(answer)), answer.status, talk.head(), read(talk).values["title"]))
+        version = json.loads(said(answer))["current"]["version"]
         return calls("update_plan", call_id="c3", id="p1", version=version, budget="900.00")
 
     *_, (told, status) = ask(talk, first, late, again)

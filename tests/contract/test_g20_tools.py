@@ -24,7 +24,7 @@ from abreast import LeaseLostError, agent
 from abreast.agents.repair import CUT_OFF, UNREADABLE
 from abreast.testing import calls
 from planner import CONTEXT, Item
-from talk import CORNERS, Talk, update, write_tool
+from talk import CORNERS, Talk, said, update, write_tool
 
 ASYNC = pytest.mark.parametrize("door", ["async"], indirect=True)
 DSN = "postgresql://app:hunter2@db.example.com/app"
@@ -53,8 +53,9 @@ def tool_of(talk: Talk, name: str, body: Callable[[], Any]) -> BaseTool:
 
 
 def answers(messages: Any) -> dict[str, ToolMessage]:
-    """The answers among these messages, by the id of their call."""
-    return {message.tool_call_id: message for message in messages if isinstance(message, ToolMessage)}
+    """The answers among these messages, by the id of their call, as the tools gave them."""
+    found = [message for message in messages if isinstance(message, ToolMessage)]
+    return {one.tool_call_id: one.model_copy(update={"content": said(one)}) for one in found}
 
 
 def is_legal(request: Any) -> bool:
@@ -446,7 +447,7 @@ def test_g20_a_call_that_cannot_be_read_fails_the_run_and_is_answered_in_the_nex
     talk.say("done")
     assert talk.run(agent=agent_).status == "succeeded"
     assert is_legal(talk.model.requests[-1])
-    errors = [m.content for m in talk.model.requests[-1] if isinstance(m, ToolMessage) and m.status == "error"]
+    errors = [said(m) for m in talk.model.requests[-1] if isinstance(m, ToolMessage) and m.status == "error"]
     assert len(errors) == 2
     assert errors[1] == UNREADABLE
 
@@ -498,7 +499,7 @@ def test_g20_ids_that_repeat_across_turns_are_each_turns_own(database, hubs, doo
         talk.run(agent=agent_)
     talk.run(agent=agent_)
     assert ran == [1, 2]
-    assert [m.content for m in talk.model.requests[-1] if isinstance(m, ToolMessage)] == ["put 1", "put 2"]
+    assert [said(m) for m in talk.model.requests[-1] if isinstance(m, ToolMessage)] == ["put 1", "put 2"]
     assert is_legal(talk.model.requests[-1])
 
 

@@ -1,71 +1,15 @@
-"""Where the block goes among a request's messages, and what a history shows."""
+"""What a history shows."""
 
 from __future__ import annotations
-
-import copy
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from abreast.agents.messages import answered_call, ends_answered, has_content, is_answer, place, split, turn_key
+from abreast.agents.messages import answered_call, ends_answered, has_content, is_answer, split, turn_key
 
-BLOCK = "CURRENT\n{}"
-PART = {"type": "text", "text": "\n\n" + BLOCK}
 IMAGE = {"type": "image", "url": "https://example.com/a.png", "id": "i"}
-CACHED = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
 ASKS = AIMessage("", tool_calls=[{"name": "a", "args": {}, "id": "1"}, {"name": "b", "args": {}, "id": "2"}])
 DONE = [ToolMessage("x", tool_call_id="1"), ToolMessage("y", tool_call_id="2")]
-
-
-@pytest.mark.parametrize(
-    ("messages", "at", "content"),
-    [
-        ([HumanMessage("q")], 0, [{"type": "text", "text": "q"}, PART]),
-        ([HumanMessage("old"), AIMessage("a"), HumanMessage("q")], 2, [{"type": "text", "text": "q"}, PART]),
-        ([HumanMessage([IMAGE, {"type": "text", "text": "q"}])], 0, [IMAGE, {"type": "text", "text": "q"}, PART]),
-        ([HumanMessage(["q", IMAGE])], 0, ["q", IMAGE, PART]),
-        ([HumanMessage("q"), ASKS, *DONE], 4, BLOCK),
-        ([HumanMessage("q"), AIMessage("a")], 2, BLOCK),
-        ([SystemMessage("s")], 1, BLOCK),
-        ([], 0, BLOCK),
-    ],
-    ids=["question", "after a history", "with an image", "with bare text", "after tools", "after an answer", "system", "nothing"],
-)
-def test_at_the_tail_the_block_follows_the_question_or_stands_by_itself(messages, at, content):
-    before = copy.deepcopy(messages)
-    placed, system = place(messages, None, BLOCK, "tail")
-    assert (placed[at].type, placed[at].content, system) == ("human", content, None)
-    assert placed[:at] == before[:at]  # a prefix that caches recognise
-    assert len(placed) == at + 1
-    assert messages == before
-
-
-def test_the_question_keeps_its_id_and_name():
-    given = HumanMessage("q", id="m", name="Kim", additional_kwargs={"x": 1})
-    (placed,), _ = place([given], None, BLOCK, "tail")
-    assert (placed.id, placed.name, placed.additional_kwargs) == ("m", "Kim", {"x": 1})
-
-
-def test_it_never_stands_between_a_tool_call_and_its_answer():
-    messages = [HumanMessage("q"), ASKS, *DONE, AIMessage("a"), HumanMessage("q2"), ASKS, *DONE]
-    for placement in ("tail", "system"):
-        placed, _ = place(messages, None, BLOCK, placement)
-        kinds = [message.type for message in placed]
-        assert "ai human tool" not in " ".join(kinds)
-        assert kinds[: len(messages)] == [message.type for message in messages]
-
-
-def test_in_the_system_message_it_stands_last_and_keeps_what_was_there():
-    system = SystemMessage([CACHED], id="s")
-    messages = [HumanMessage("q")]
-    placed, made = place(messages, system, BLOCK, "system")
-    assert (placed, made.content, made.id) == (messages, [CACHED, PART], "s")
-    assert system.content == [CACHED]
-    assert place(messages, SystemMessage("s"), BLOCK, "system")[1].content == [
-        {"type": "text", "text": "s"},
-        PART,
-    ]
-    assert place([], None, BLOCK, "system")[1].content == [{"type": "text", "text": BLOCK}]
 
 
 H1, H2, A1 = HumanMessage("1", id="h1"), HumanMessage("2", id="h2"), AIMessage("a", id="a1")

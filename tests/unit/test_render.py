@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from abreast import Actor, Budget
 from abreast.core.fold import fold
-from abreast.core.render import CHANGES, CURRENT, HISTORY, WRITES, Wording, count_bytes, quoted, render, shortened, word
+from abreast.core.render import CHANGES, CURRENT, render
+from abreast.core.text import HISTORY, WRITES, Wording, count_bytes, quoted, shortened, word
 from abreast.types import Position, Told
 from made import SOMEBODY, batch, event, row
 

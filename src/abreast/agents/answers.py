@@ -20,7 +20,7 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from abreast.access import Operation, snapshot
 from abreast.core.changing import refusal
 from abreast.core.read import Reader
-from abreast.core.render import quoted
+from abreast.core.text import quoted
 from abreast.errors import (
     InputError,
     LeaseError,

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 
 from abreast.agents import messages as reading
+from abreast.agents.placing import asked
 from abreast.agents.scope import RunScope, current, is_fenced, token_of
 from abreast.agents.state import KEY
 from abreast.core.gate import ReturnedCall
@@ -69,7 +70,7 @@ def model_call(
     workspaces = tuple(dict.fromkeys(workspaces_of(context)))
     if not workspaces:
         raise ContextError("The run context names no workspace.")
-    return ModelCall(thread, workspaces, context, mark, turn, scope.lease if scope is not None else None)
+    return ModelCall(thread, workspaces, context, mark, turn, scope.lease if scope is not None else None, asked(messages))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from abreast.agents.scope import running
 from abreast.core.effects import Claim, Effects, Found, refused
 from abreast.core.plain import NotJsonError, as_json
 from abreast.core.read import Reader
-from abreast.core.render import quoted
+from abreast.core.text import quoted
 from abreast.core.transaction import Writes
 from abreast.core.write import stored_refusal
 from abreast.errors import ConfigurationError, InputError, RefusedError, VersionConflictError

@@ -1,40 +1,11 @@
-"""Messages: where the block goes, and what a history shows. Pure on message lists."""
+"""Messages: what a history shows. Pure on message lists."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-
-from abreast.types import Placement
-
-
-def place(
-    messages: Sequence[AnyMessage], system: SystemMessage | None, text: str, placement: Placement
-) -> tuple[list[AnyMessage], SystemMessage | None]:
-    """The messages and the system message of a request, with the block in its place; the given ones stay untouched.
-
-    `tail`: at the end of the last message, if a person wrote it, after the question; otherwise in a message of its own
-    behind everything, so never between a tool call and its answer. Nothing before it changes, which is what prompt
-    caches need. `system`: at the end of the system message.
-    """
-    if placement == "system":
-        content = _blocks(system.content) if system is not None else []
-        added: Any = [*content, {"type": "text", "text": "\n\n" + text if content else text}]
-        return list(messages), system.model_copy(update={"content": added}) if system else SystemMessage(content=added)
-    placed = list(messages)
-    if placed and isinstance(placed[-1], HumanMessage):
-        last = placed[-1]
-        # `content`, not `content_blocks`: the latter gives images new ids and rewrites documents at every call.
-        placed[-1] = last.model_copy(update={"content": [*_blocks(last.content), {"type": "text", "text": "\n\n" + text}]})
-    else:
-        placed.append(HumanMessage(content=text))
-    return placed, system
-
-
-def _blocks(content: str | list[Any]) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 
 def split(messages: Sequence[BaseMessage], input_ids: Collection[str] | None) -> int:

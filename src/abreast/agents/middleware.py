@@ -17,12 +17,12 @@ from abreast.access import Access, aperform, perform
 from abreast.agents import calls
 from abreast.agents.call_ids import given_ids
 from abreast.agents.calls import Returned, WorkspacesOf
-from abreast.agents.messages import place
+from abreast.agents.placing import inside_answers, place
 from abreast.agents.repair import repaired
 from abreast.agents.state import KEY, AgentSyncState
 from abreast.agents.tool_calls import Guard, answered
 from abreast.core.tell import ModelCall, Prepared, Teller
-from abreast.types import Placement
+from abreast.types import AfterTools, Placement
 
 
 class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
@@ -41,10 +41,18 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
     state_schema = AgentSyncState
     tools = ()
 
-    def __init__(self, access: Access, teller: Teller, workspaces_of: WorkspacesOf, placement: Placement, schema: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        teller: Teller,
+        workspaces_of: WorkspacesOf,
+        placement: Placement,
+        after_tools: AfterTools,
+        schema: str,
+    ) -> None:
         super().__init__()
         self._access, self._teller = access, teller
-        self._workspaces_of, self._placement = workspaces_of, placement
+        self._workspaces_of, self._placement, self._after_tools = workspaces_of, placement, after_tools
         self._guard = Guard(access, schema)
         self._warned = False
 
@@ -108,7 +116,8 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
         history = repaired(request.messages)
         if prepared.block is None or prepared.shadow:
             return request if history is request.messages else request.override(messages=list(history))
-        messages, system = place(history, request.system_message, prepared.block.text, self._placement)
+        inside = inside_answers(request.model, self._after_tools)
+        messages, system = place(history, request.system_message, prepared.block, self._placement, inside_answers=inside)
         return request.override(messages=messages, system_message=system)
 
     def _returned(self, prepared: Prepared, request: ModelRequest[Any], response: ModelResponse[Any]) -> Returned:

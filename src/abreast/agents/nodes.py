@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AnyMessage, BaseMessage, SystemMessage
+from langchain_core.messages import AnyMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 
 from abreast.access import Access, aperform, perform
 from abreast.agents import calls
 from abreast.agents.call_ids import given_ids
 from abreast.agents.calls import Returned, WorkspacesOf
-from abreast.agents.messages import place
+from abreast.agents.placing import inside_answers, place
 from abreast.agents.repair import repaired
 from abreast.agents.state import KEY
 from abreast.core.tell import Prepared, Teller
 from abreast.errors import StateSchemaError
-from abreast.types import Placement
+from abreast.types import AfterTools, Placement
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,19 @@ class PreparedCall:
 class Preparer:
     """Prepares the model calls of hand-made graphs for one hub."""
 
-    def __init__(self, access: Access, teller: Teller, workspaces_of: WorkspacesOf, placement: Placement) -> None:
+    def __init__(
+        self, access: Access, teller: Teller, workspaces_of: WorkspacesOf, placement: Placement, after_tools: AfterTools
+    ) -> None:
         self._access, self._teller = access, teller
-        self._workspaces_of, self._placement = workspaces_of, placement
+        self._workspaces_of, self._placement, self._after_tools = workspaces_of, placement, after_tools
 
-    def prepare(self, state: Mapping[str, Any], config: RunnableConfig, context: Any) -> PreparedCall:
+    def prepare(self, state: Mapping[str, Any], config: RunnableConfig, context: Any, model: Any) -> PreparedCall:
         call = self._call(state, config, context)
-        return self._prepared(state, config, perform(self._access, self._teller.prepare(call)))
+        return self._prepared(state, config, perform(self._access, self._teller.prepare(call)), model)
 
-    async def aprepare(self, state: Mapping[str, Any], config: RunnableConfig, context: Any) -> PreparedCall:
+    async def aprepare(self, state: Mapping[str, Any], config: RunnableConfig, context: Any, model: Any) -> PreparedCall:
         call = self._call(state, config, context)
-        return self._prepared(state, config, await aperform(self._access, self._teller.prepare(call)))
+        return self._prepared(state, config, await aperform(self._access, self._teller.prepare(call)), model)
 
     def _call(self, state: Mapping[str, Any], config: RunnableConfig, context: Any) -> Any:
         if KEY not in state:
@@ -84,10 +86,10 @@ class Preparer:
             self._workspaces_of,
         )
 
-    def _prepared(self, state: Mapping[str, Any], config: RunnableConfig, prepared: Prepared) -> PreparedCall:
+    def _prepared(self, state: Mapping[str, Any], config: RunnableConfig, prepared: Prepared, model: Any) -> PreparedCall:
         messages: list[AnyMessage] = list(repaired(state.get("messages") or []))
         if prepared.block is not None and not prepared.shadow:
-            system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
-            messages, system = place(messages, system, prepared.block.text, self._placement)  # type: ignore[arg-type]
+            inside = inside_answers(model, self._after_tools)
+            messages, system = place(messages, None, prepared.block, self._placement, inside_answers=inside)
             messages = [system, *messages] if system is not None else messages
         return PreparedCall(messages, prepared, self._access, self._teller, config)

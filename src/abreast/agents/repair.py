@@ -14,7 +14,7 @@ from typing import cast
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
 
 from abreast.agents.call_ids import calls_of, new_names, renamed
-from abreast.core.render import quoted
+from abreast.core.text import quoted
 
 CUT_OFF = quoted(
     {

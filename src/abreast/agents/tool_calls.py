@@ -13,7 +13,7 @@ from abreast.access import Access, Operation, read
 from abreast.agents.answers import answer_of, own_of
 from abreast.agents.scope import running
 from abreast.core.lease import must_hold
-from abreast.core.render import quoted
+from abreast.core.text import quoted
 from abreast.errors import UnavailableError
 from abreast.types import Lease
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from abreast.access import Access, Operation, aperform, perform, snapshot
 from abreast.agents.calls import WorkspacesOf
 from abreast.core.read import Reader
-from abreast.core.render import quoted
+from abreast.core.text import quoted
 from abreast.errors import InputError, NotTrackedError, UnavailableError
 from abreast.store.statement import Flow
 from abreast.store.tracked import TrackedTable

@@ -23,7 +23,7 @@ from abreast.agents.intent import intent_of
 from abreast.agents.parameters import Own, Parameters, is_required
 from abreast.agents.tools import get_tool_name, identifier, list_tool_name
 from abreast.core.permits import Permit, Permits, Written, settable
-from abreast.core.render import quoted
+from abreast.core.text import quoted
 from abreast.core.transaction import AsyncTransaction, Transaction, Writes
 from abreast.errors import ConfigurationError, ContextError, InputError, RefusedError, UnknownEntityError, VersionConflictError
 from abreast.store.change import SHOWN, entity_id

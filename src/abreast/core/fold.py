@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from abreast.types import Actor, ChangeEvent, Row
+from abreast.core.gather import is_own
+from abreast.types import Actor, ChangeEvent, MassChange, Row
 
 Happened = Literal["added", "deleted", "added and deleted again", "deleted and added again", "changed"]
 
@@ -27,7 +28,8 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one entity went through, as of its last event that still counts."""
+    """What one entity went through, as of its last event that still counts; or a mass of `count` changes from `first` on,
+    which names no entity."""
 
     revision: int
     actor: Actor
@@ -37,16 +39,21 @@ class Line:
     happened: Happened
     changes: tuple[FieldChange, ...] = ()
     gone: bool = False
+    count: int = 1
+    first: int = 0
 
 
-def fold(events: Sequence[ChangeEvent], rows: Mapping[tuple[str, str], Row], thread: str) -> list[Line]:
+def fold(events: Sequence[ChangeEvent | MassChange], rows: Mapping[tuple[str, str], Row], thread: str) -> list[Line]:
     """Lines in the order of their revisions. `rows` are the entities' rows in the batch's snapshot; `thread` is the
     conversation that is told: what its own agent did is `own`. Of several changes of one field the latest counts; what it
-    was before is the value before the first of them."""
+    was before is the value before the first of them. A mass is a line of its own."""
     by_entity: dict[tuple[str, str], list[ChangeEvent]] = {}
-    for event in events:
-        by_entity.setdefault((event.entity_type, event.entity_id), []).append(event)
     lines: list[Line] = []
+    for event in events:
+        if isinstance(event, MassChange):
+            lines.append(_mass(event, thread))
+        else:
+            by_entity.setdefault((event.entity_type, event.entity_id), []).append(event)
     for entity, history in by_entity.items():
         lines.extend(_entity(history, rows.get(entity), thread))
     return sorted(lines, key=lambda line: (line.revision, line.entity_type, line.entity_id))
@@ -89,6 +96,15 @@ def _change(name: str, event: ChangeEvent, before: Mapping[str, Any], row: Row |
 def _line(
     event: ChangeEvent, thread: str, happened: Happened, changes: Sequence[FieldChange] = (), row: Row | None = None
 ) -> Line:
-    own = event.actor.type == "agent" and event.thread is not None and event.thread == thread
+    own = is_own(event, thread)
     gone = row is None and happened in ("added", "deleted and added again", "changed")
     return Line(event.revision, event.actor, own, event.entity_type, event.entity_id, happened, tuple(changes), gone)
+
+
+_HAPPENED: Mapping[str, Happened] = {"insert": "added", "delete": "deleted", "update": "changed"}
+
+
+def _mass(mass: MassChange, thread: str) -> Line:
+    happened = _HAPPENED[mass.op]
+    own = is_own(mass, thread)
+    return Line(mass.revision, mass.actor, own, mass.entity_type, "", happened, count=mass.count, first=mass.first)

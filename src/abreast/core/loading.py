@@ -22,7 +22,7 @@ def load(name: str, loader: Loader, session: Session, workspace: str, context: A
     except AbreastError:
         raise
     except Exception as error:
-        if isinstance(error, sa.exc.DBAPIError) and _unanswered(error):
+        if isinstance(error, sa.exc.DBAPIError) and unanswered(error):
             raise  # the database is gone, not the loader wrong
         raise LoaderError(
             f"The loader {name!r} failed with {type(error).__name__}. Nothing was told and no cursor moved."
@@ -33,7 +33,7 @@ def load(name: str, loader: Loader, session: Session, workspace: str, context: A
         raise LoaderError(f"The loader returned {error}") from None
 
 
-def _unanswered(error: sa.exc.DBAPIError) -> bool:
+def unanswered(error: sa.exc.DBAPIError) -> bool:
     """Whether a statement of the application failed because the database does not answer, not because it is wrong.
 
     SQLite's driver has one class for both, and only the text tells them apart.

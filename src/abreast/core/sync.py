@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from abreast.core.gather import Gathered, Gathering, is_own, kind_of
+from abreast.core.interest import Concerns, Interest, ask, concerned
 from abreast.core.loading import Loader, load
 from abreast.core.mark import Start
 from abreast.core.rules import as_readable, visible_event, visible_row
@@ -20,9 +22,17 @@ from abreast.store.tracked import Readable, TrackedTable
 from abreast.store.values import can_hold, check_workspace
 from abreast.types import Batch, ChangeEvent, Position, Row
 
+CHUNK = 1000
+"""Events of a long stretch of log that are read at once."""
+
 
 class NeedsSnapshot(Exception):
-    """One statement was not enough to answer exactly; the batch must be read again in a snapshot of several."""
+    """One statement was not enough to answer exactly; the batch must be read in a snapshot of several. `found` is what that
+    one found."""
+
+    def __init__(self, found: Found) -> None:
+        super().__init__()
+        self.found = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,7 @@ class Sync:
     schema: str
     tables: tuple[TrackedTable, ...]
     loaders: Mapping[str, Loader]
+    interest: Interest | None = None
 
     def rules(self, context: Any) -> dict[str, Readable]:
         """What the person of this context may read, by entity type. Raises ConfigurationError where a rule fails."""
@@ -101,7 +112,7 @@ class Sync:
             found = earlier.still((yield look), wanted.start)
         if found is None:
             held = self.holding(wanted.workspace)
-            answer = yield self._statement(wanted, held, wanted.start)
+            answer = yield self._statement(wanted, held, wanted.start, wanted.limit + 1)
             found = Found(*log.read_batch(self.dialect, held, self.fields_of, answer[0], wanted.workspace, wanted.width))
             if not found.place.known:
                 yield from self.must_exist(wanted.workspace)
@@ -112,99 +123,163 @@ class Sync:
         place, logged, rows = found.place, found.logged, found.rows
         shown = {kind: RowsShown(read, rules[kind]) for kind, read in rows.items()}
         gap, lost = self._gap(place, wanted.start)
-        told: list[ChangeEvent] = []
-        checks: list[int] = []
+        gathering, seen = Gathering(wanted.limit, wanted.thread), place.start
         logged = [] if lost else logged
+        if logged and self._chooses(wanted):
+            raise NeedsSnapshot(found)  # the application says what this conversation has to do with
         for item in logged:
+            if gathering.full(place.head - seen):
+                break
             event = visible_event(item.event, rules.get(item.event.entity_type))
-            if event is not None and self._ruled(event.entity_type):
-                told.append(event)
-                checks.append(item.check)
-        if len(told) < len(logged) == wanted.limit:
-            raise NeedsSnapshot  # what this person may not read must not use up the limit
-        for event in told:
-            table = shown.get(event.entity_type)
-            if table is not None and table.more and (event.entity_type, event.entity_id) not in table.by_key:
-                raise NeedsSnapshot  # the row stands behind those that were read
-        to = self._end(place, logged, wanted.limit, lost)
-        return Batch(
-            workspace=wanted.workspace,
-            head=Position(place.head, place.head_check),
-            start=self._start(place, wanted.start),
-            to=to,
-            events=tuple(told),
-            checks=tuple(checks),
-            rows=tuple(chain.from_iterable(table.rows for table in shown.values())),
-            left_out={kind: table.more for kind, table in shown.items() if table.more},
-            passed=len(logged) - len(told),
-            remaining=place.head - to.revision,
-            gap=gap,
-            outdated_history=wanted.start.outdated and (place.cursor is None or wanted.start.remembers),
-            telling=_telling(place.telling),
-        )
+            if event is None or not self._ruled(event.entity_type):
+                gathering.skip()
+            elif not gathering.tell(event, item.check):
+                break
+            seen = item.event.revision
+        else:
+            if logged and seen < place.head and not gathering.full(place.head - seen):
+                raise NeedsSnapshot(found)  # an import goes on, or what this person may not read would use up the limit
+        told = gathering.finish()
+        for entity in gathering.named:
+            table = shown.get(entity[0])
+            if table is not None and table.more and entity not in table.by_key:
+                raise NeedsSnapshot(found)  # the row stands behind those that were read
+        listed = tuple(chain.from_iterable(table.rows for table in shown.values()))
+        return self._batch(wanted, place, told, gap, listed, {kind: table.more for kind, table in shown.items() if table.more})
 
     # -- one snapshot --------------------------------------------------------------------------------------------
 
-    def read_in_snapshot(self, wanted: Wanted, rules: Mapping[str, Readable]) -> Flow[Batch]:
-        """A batch with read rules and loaders, in one snapshot of several statements."""
+    def read_in_snapshot(self, wanted: Wanted, rules: Mapping[str, Readable], earlier: Found | None = None) -> Flow[Batch]:
+        """A batch with read rules and loaders, in one snapshot of several statements. What one statement found `earlier` for
+        the same batch is not read again if nothing moved since."""
         self._check(wanted)
-        answer = yield self._statement(wanted, (), wanted.start)
-        place, logged, _ = log.read_batch(self.dialect, (), self.fields_of, answer[0], wanted.workspace, wanted.width)
+        plain = not self.needs_snapshot(rules)
+        held = self.holding(wanted.workspace) if plain else ()
+        place = None
+        if earlier is not None and plain:
+            look = log.look_statement(self.dialect, self.schema, workspace=wanted.workspace, thread=wanted.thread)
+            place, logged, read = log.still(earlier.place, (yield look)), earlier.logged, earlier.rows
+        if place is None:
+            answer = yield self._statement(wanted, held, wanted.start, wanted.limit + 1)
+            place, logged, read = log.read_batch(self.dialect, held, self.fields_of, answer[0], wanted.workspace, wanted.width)
         if not place.known:
             yield from self.must_exist(wanted.workspace)
         gap, lost = self._gap(place, wanted.start)
-        told: list[ChangeEvent] = []
-        checks: list[int] = []
-        now: dict[tuple[str, str], Row] = {}
-        seen, passed = (0, 0) if not lost else (place.head, 0)
-        chunk = [] if lost else logged
-        end: log.LoggedEvent | None = None
-        while chunk and len(told) < wanted.limit:
-            readable = yield from self.readable(wanted, rules, [item.event for item in chunk], now)
-            for item in chunk:
-                if len(told) == wanted.limit:
-                    break
-                event = visible_event(item.event, rules.get(item.event.entity_type))
-                if event is not None and readable((event.entity_type, event.entity_id)):
-                    told.append(self.spoken(event, rules))
-                    checks.append(item.check)
-                else:
-                    passed += 1
-                end, seen = item, item.event.revision
-            if len(chunk) < wanted.limit or seen >= place.head:
-                break
-            answer = yield self._statement(wanted, (), Start("at", Position(seen)))
-            _, chunk, _ = log.read_batch(self.dialect, (), self.fields_of, answer[0], wanted.workspace, wanted.width)
-        done = lost or len(told) < wanted.limit or seen >= place.head or end is None
-        to = Position(place.head, place.head_check) if done else Position(end.event.revision, end.check)  # type: ignore[union-attr]
+        told, now = yield from self._gathered(wanted, rules, place, [] if lost else logged)
         rows: list[Row] = []
         left_out: dict[str, int] = {}
         loaded: dict[str, Any] = {}
         if self.loaders:
             for name, loader in self.loaders.items():
                 loaded[name] = yield self._load(name, loader, wanted)
+        elif plain:
+            shown = {kind: RowsShown(found, rules[kind]) for kind, found in read.items()}
+            rows.extend(chain.from_iterable(table.rows for table in shown.values()))
+            left_out = {kind: table.more for kind, table in shown.items() if table.more}
         else:
             for tracked in self.holding(wanted.workspace):
                 got, more = yield from self._rows(wanted, tracked, rules[tracked.entity_type])
                 rows.extend(got)
                 if more:
                     left_out[tracked.entity_type] = more
+        return self._batch(wanted, place, told, gap, tuple(rows), left_out, now=now, loaded=loaded)
+
+    def _gathered(
+        self, wanted: Wanted, rules: Mapping[str, Readable], place: log.Place, chunk: Sequence[log.LoggedEvent]
+    ) -> Flow[tuple[Gathered, dict[tuple[str, str], Row]]]:
+        """What of the log this conversation is told, and the rows that it names. A long stretch is read in chunks and
+        kept no longer than that; where all of it is told or left out alike, its end is asked of the database."""
+        gathering, seen, size = Gathering(wanted.limit, wanted.thread), place.start, wanted.limit + 1
+        now: dict[tuple[str, str], Row] = {}
+        concerns: Concerns | None = None
+        if chunk and (interest := self._chooses(wanted)):
+            concerns = yield InSession(
+                lambda session: ask(interest, session, wanted.workspace, wanted.thread, wanted.context, self.tables)
+            )
+        while chunk:
+            read: dict[tuple[str, str], Row] = {}
+            readable = yield from self.readable(wanted, rules, [item.event for item in chunk], read)
+            going = True
+            for item in chunk:
+                if gathering.full(place.head - seen):
+                    going = False
+                    break
+                event = visible_event(item.event, rules.get(item.event.entity_type))
+                if event is None or not readable((event.entity_type, event.entity_id)):
+                    gathering.skip()
+                elif not concerned(concerns, event, wanted.thread):
+                    gathering.count()
+                elif not gathering.tell(self.spoken(event, rules), item.check):
+                    going = False
+                    break
+                seen = item.event.revision
+            now |= {entity: read[entity] for entity in gathering.named if entity in read}
+            if not going or seen >= place.head:
+                break
+            last = chunk[-1].event
+            alike = self._alike(last, rules, concerns, wanted.thread)
+            kind = kind_of(last, wanted.thread)
+            if alike and gathering.mass == kind:
+                end, check = (yield self._run(last, kind[3], wanted.thread))[0]
+                gathering.lengthen(end - seen, end, check)
+                seen = end
+            elif alike is False and all(kind_of(item.event, wanted.thread) == kind for item in chunk[-wanted.limit :]):
+                end, _ = (yield self._run(last, kind[3], wanted.thread))[0]
+                gathering.count(end - seen)
+                seen = end
+            if seen >= place.head:
+                break
+            size = min(2 * size, max(CHUNK, wanted.limit + 1))
+            answer = yield self._statement(wanted, (), Start("at", Position(seen)), size)
+            _, chunk, _ = log.read_batch(self.dialect, (), self.fields_of, answer[0], wanted.workspace, wanted.width)
+        named = gathering.named
+        return gathering.finish(), {entity: row for entity, row in now.items() if entity in named}
+
+    def _run(self, event: ChangeEvent, own: bool, thread: str) -> Any:
+        return log.run_statement(self.dialect, self.schema, event, thread=thread, own=own)
+
+    def _alike(self, event: ChangeEvent, rules: Mapping[str, Readable], concerns: Concerns | None, thread: str) -> bool | None:
+        """Whether all changes of this one's kind are told (True) or outside this conversation's interest (False); None
+        where that depends on the row or, with hidden fields, on the change."""
+        rule = rules.get(event.entity_type)
+        if rule is not None and (rule.where is not None or (rule.hide and event.op == "update")):
+            return None
+        if not self._ruled(event.entity_type):
+            return None
+        return True if concerns is None or is_own(event, thread) else concerns.whole(event.entity_type)
+
+    def _chooses(self, wanted: Wanted) -> Interest | None:
+        """What says what this conversation has to do with; nobody who reads without one has an interest."""
+        return self.interest if wanted.thread else None
+
+    def _batch(
+        self,
+        wanted: Wanted,
+        place: log.Place,
+        told: Gathered,
+        gap: bool,
+        rows: tuple[Row, ...],
+        left_out: Mapping[str, int],
+        **more: Any,
+    ) -> Batch:
+        to = Position(*told.end) if told.end is not None else Position(place.head, place.head_check)
         return Batch(
             workspace=wanted.workspace,
             head=Position(place.head, place.head_check),
             start=self._start(place, wanted.start),
             to=to,
-            events=tuple(told),
-            checks=tuple(checks),
-            rows=tuple(rows),
-            now=now,
-            loaded=loaded,
+            events=told.events,
+            checks=told.checks,
+            rows=rows,
             left_out=left_out,
-            passed=passed,
+            passed=told.passed,
+            outside=told.outside,
+            outside_by=told.outside_by,
             remaining=place.head - to.revision,
             gap=gap,
             outdated_history=wanted.start.outdated and (place.cursor is None or wanted.start.remembers),
             telling=_telling(place.telling),
+            **more,
         )
 
     def load_only(self, wanted: Wanted) -> Flow[Batch]:
@@ -316,7 +391,7 @@ class Sync:
         if not found[0][0]:
             raise unknown_workspace(workspace)
 
-    def _statement(self, wanted: Wanted, tables: tuple[TrackedTable, ...], start: Start) -> Any:
+    def _statement(self, wanted: Wanted, tables: tuple[TrackedTable, ...], start: Start, limit: int) -> Any:
         return log.batch_statement(
             self.dialect,
             self.schema,
@@ -326,7 +401,7 @@ class Sync:
             mode=start.mode,
             revision=start.expected.revision if start.expected else None,
             furthest=start.furthest.revision if start.furthest else None,
-            limit=wanted.limit,
+            limit=limit,
             width=wanted.width,
         )
 
@@ -363,12 +438,6 @@ class Sync:
         if start.furthest is not None:
             gap = gap or unknown(start.furthest.revision, start.furthest.check, place.furthest_found)
         return gap or lost, lost
-
-    @staticmethod
-    def _end(place: log.Place, logged: Sequence[log.LoggedEvent], limit: int, lost: bool) -> Position:
-        if lost or len(logged) < limit:
-            return Position(place.head, place.head_check)
-        return Position(logged[-1].event.revision, logged[-1].check)
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,15 @@ from abreast.access import Operation, read, snapshot, write
 from abreast.core import mark as marks
 from abreast.core.lease import under
 from abreast.core.mark import Mark, Turn
-from abreast.core.render import UNKNOWN_STATE, Wording, count_bytes, render
+from abreast.core.render import UNKNOWN_STATE, render
 from abreast.core.sync import Found, NeedsSnapshot, Sync, Wanted
+from abreast.core.text import Wording, count_bytes
 from abreast.errors import UnavailableError
 from abreast.store import cursors
 from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import Readable
 from abreast.telemetry import log
-from abreast.types import Batch, Block, Budget, CountTokens, Lease, OnUnavailable, Position, Refresh, Told
+from abreast.types import Asked, Batch, Block, Budget, CountTokens, Lease, OnUnavailable, Phrasing, Position, Refresh, Told
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class Options:
     count_tokens: CountTokens = count_bytes
     refresh: Refresh = "call"
     on_unavailable: OnUnavailable = "stop"
+    phrasing: Phrasing = "sentences"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class ModelCall:
     mark: Mark | None
     turn: Turn
     lease: Lease | None = None
+    asked: Asked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,8 @@ class Teller:
             budget=self._options.budget,
             wording=self._wording,
             count=self._options.count_tokens,
+            asked=call.asked,
+            phrasing=self._options.phrasing,
         )
         if not self._sync.tables:
             block = replace(block, told={})  # snapshot only: there is no log to stand in
@@ -154,18 +159,19 @@ class Teller:
         """One batch: in one statement where that is exact, in a snapshot of several otherwise."""
         if not self._sync.tables:
             return (yield from snapshot(lambda: self._sync.load_only(wanted)))
+        found_already: Found | None = None
         if not self._sync.needs_snapshot(rules):
             key = (wanted.thread, run, wanted.workspace)
             earlier = self._found.get(key) if run else None
             try:
                 batch, found = yield from read(lambda: self._sync.read_at_once(wanted, rules, earlier))
-            except NeedsSnapshot:
-                pass
+            except NeedsSnapshot as more:
+                found_already = more.found
             else:
                 if run:
                     self._found.put(key, found)
                 return batch
-        return (yield from snapshot(lambda: self._sync.read_in_snapshot(wanted, rules)))
+        return (yield from snapshot(lambda: self._sync.read_in_snapshot(wanted, rules, found_already)))
 
     # -- after it ------------------------------------------------------------------------------------------------
 

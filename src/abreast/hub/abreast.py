@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
@@ -14,11 +14,12 @@ from sqlalchemy.orm import Session
 
 from abreast.access import Attribute, Operation, aperform
 from abreast.core import install as installing
+from abreast.core.interest import Interest
 from abreast.core.loading import Loader
 from abreast.core.permits import Permits
 from abreast.core.read import Page
-from abreast.core.render import HISTORY, WRITES, count_bytes
 from abreast.core.tell import Options
+from abreast.core.text import HISTORY, WRITES, count_bytes
 from abreast.core.transaction import Writes
 from abreast.errors import ConfigurationError
 from abreast.hub.blocking import Blocking
@@ -30,6 +31,7 @@ from abreast.types import (
     AGENT,
     UNKNOWN,
     Actor,
+    AfterTools,
     Applied,
     Attribution,
     Batch,
@@ -41,6 +43,7 @@ from abreast.types import (
     Lease,
     OnUnavailable,
     OpenEffect,
+    Phrasing,
     Placement,
     Refresh,
     Row,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LoaderT = TypeVar("LoaderT", bound=Loader)
+InterestT = TypeVar("InterestT", bound=Interest)
 SessionLike: TypeAlias = "Session | AsyncSession | sa.Connection | AsyncConnection"
 
 
@@ -74,10 +78,12 @@ class Abreast:
 
     `workspaces` finds the workspaces of a run in its context (default: its `workspace`, `workspace_id` or `workspaces`).
     `limit` is the number of changes told at once, a workspace; `budget` what CURRENT and CHANGES may take, in tokens as
-    `count_tokens` counts them (default: UTF-8 bytes over 3). `placement` is where the text goes: `tail` (behind the
-    question) or `system`. `refresh="run"` reads once a run instead of at every model call. `on_unavailable="warn"` lets a
-    run go on when the state cannot be read, and tells the model so. `lease_seconds` is how long a run that died keeps its
-    thread. `schema` is where PostgreSQL keeps our tables;
+    `count_tokens` counts them (default: UTF-8 bytes over 3). `placement` is where the text goes: `tail` (around the
+    question), `before` or `after` it, or `system`; `after_tools` whether behind tool answers it is a `message` of its own
+    or stands inside the last `answer` (`auto`: as the model's provider takes it); `wording` whether what the question
+    touches is also said in `sentences`, or in `lines` only. `refresh="run"` reads once a run instead of at every model
+    call. `on_unavailable="warn"` lets a run go on when the state cannot be read, and tells the model so. `lease_seconds`
+    is how long a run that died keeps its thread. `schema` is where PostgreSQL keeps our tables;
     `prepared_statements=False` is for a transaction pooler that does not keep them.
     """
 
@@ -90,6 +96,8 @@ class Abreast:
         budget: Budget | None = None,
         count_tokens: CountTokens | None = None,
         placement: Placement = "tail",
+        after_tools: AfterTools = "auto",
+        wording: Phrasing = "sentences",
         refresh: Refresh = "call",
         on_unavailable: OnUnavailable = "stop",
         lease_seconds: float = 30.0,
@@ -97,7 +105,9 @@ class Abreast:
         prepared_statements: bool = True,
     ) -> None:
         for name, value, allowed in (
-            ("placement", placement, ("tail", "system")),
+            ("placement", placement, get_args(Placement)),
+            ("after_tools", after_tools, get_args(AfterTools)),
+            ("wording", wording, get_args(Phrasing)),
             ("refresh", refresh, ("call", "run")),
             ("on_unavailable", on_unavailable, ("stop", "warn")),
         ):
@@ -109,12 +119,13 @@ class Abreast:
             raise ConfigurationError("lease_seconds is how long a lease lasts without a heartbeat: more than 0.")
         if not schema.isidentifier():
             raise ConfigurationError(f"schema is a plain name, not {schema!r}.")
-        options = Options(limit, budget or Budget(), count_tokens or count_bytes, refresh, on_unavailable)
+        options = Options(limit, budget or Budget(), count_tokens or count_bytes, refresh, on_unavailable, wording)
         self._core = Operations(
             database,
             workspaces=workspaces,
             schema=schema,
             placement=placement,
+            after_tools=after_tools,
             options=options,
             lease_seconds=lease_seconds,
             prepared=prepared_statements,
@@ -135,12 +146,16 @@ class Abreast:
         writable: WriteRule | Writable | None = None,
         version: str | None = None,
         without_workspace: Literal["error", "record"] = "error",
+        title: Any = None,
+        noun: str | None = None,
     ) -> None:
         """Puts a table under watch.
 
         `workspace` is the column that holds it, `via("plan_id", Plan)`, or `constant("league")`. `record` names fields
         whose old and new values the log keeps (others are logged by name); `redact` fields whose values are never
-        recorded and never shown. `labels` say what people call a field. `readable` is the read rule: run context in,
+        recorded and never shown. `labels` say what people call a field; `title` is the field by which they name a row
+        (default: the first of title, name, label and subject that there is), `noun` what they call such a row (default: the
+        entity type). `readable` is the read rule: run context in,
         `Readable`, a condition, True or False out. `writable` is the write rule of the tools that `tools` makes: a
         `Writable`, or run context in and `Writable`, True or False out; without it a person may write what he may read.
         `apply` and `write` are the application's own and ask no rule. `version` is the application's own version column,
@@ -161,6 +176,8 @@ class Abreast:
             writable=writable,
             version=version,
             without_workspace=without_workspace,
+            title=title,
+            noun=noun,
         )
         if made.table in self._core.tracked:
             raise ConfigurationError(f"{made.table.name} is tracked already.")
@@ -179,6 +196,21 @@ class Abreast:
         if inspect.iscoroutinefunction(function):
             raise ConfigurationError("A loader is a plain function: it runs in a thread, with a synchronous session.")
         self._core.loaders[getattr(function, "__name__", "loaded")] = function
+        return function
+
+    def interest(self, function: InterestT) -> InterestT:
+        """Decorator: what this function returns is what a conversation has to do with. Other changes are counted, not told.
+
+        It gets an SQLAlchemy session of the batch's snapshot, the workspace, the thread and the run context, and returns
+        tracked models (all of their rows) and pairs of a model and an id (`(Plan, "p1")`), or None for everything. The
+        conversation's own changes are always told, and CURRENT stays what it is."""
+        if self._core.in_use:
+            raise ConfigurationError("interest(...) comes before the first use of the hub.")
+        if self._core.interest is not None:
+            raise ConfigurationError("This hub has an interest already: one function answers for all workspaces.")
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigurationError("An interest is a plain function: it runs in a thread, with a synchronous session.")
+        self._core.interest = function
         return function
 
     def attribute(
@@ -338,7 +370,7 @@ class Abreast:
         module = agents_module("middleware")
         core = self._core
         return module.SyncMiddleware(  # type: ignore[no-any-return]
-            core.access, core.teller, core.workspaces_of, core.placement, core.schema
+            core.access, core.teller, core.workspaces_of, core.placement, core.after_tools, core.schema
         )
 
     def tools(self, *models: Any, write: bool | Collection[str] = True, actor: ActorOf = AGENT) -> list[BaseTool]:
@@ -431,9 +463,12 @@ class Abreast:
 
         return made if function is None else made(function)
 
-    async def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:
-        """The messages for a model node's call in a hand-made graph; its answer goes back through `aanswered`."""
-        return await self._core.preparer.aprepare(state, config, context)
+    async def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any, model: Any = None) -> PreparedCall:
+        """The messages for a model node's call in a hand-made graph; its answer goes back through `aanswered`.
+
+        `model`, the chat model that gets them, is asked only where the block may stand after tool answers.
+        """
+        return await self._core.preparer.aprepare(state, config, context, model)
 
     async def run(
         self,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BOTH = ("track", "loader", "attribute", "write", "middleware", "tools", "tool", "lease", "checkpointer")
+_BOTH = ("track", "loader", "interest", "attribute", "write", "middleware", "tools", "tool", "lease", "checkpointer")
 """What the hub itself hands out for both doors."""
 
 
@@ -133,9 +133,9 @@ class Blocking:
         """See `Abreast.tell`."""
         self._do(self._core.tell(telling))
 
-    def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any) -> PreparedCall:
+    def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any, model: Any = None) -> PreparedCall:
         """See `Abreast.prepare`; the answer goes back through `answered`."""
-        return self._core.preparer.prepare(state, config, context)
+        return self._core.preparer.prepare(state, config, context, model)
 
     def run(
         self,

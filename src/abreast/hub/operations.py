@@ -15,13 +15,14 @@ from abreast.access import Access, Operation, checkpoint_url, open_access, read,
 from abreast.agents.scope import running
 from abreast.core import install as installing
 from abreast.core.effects import Effects, is_json
+from abreast.core.interest import Interest
 from abreast.core.lease import Leases
 from abreast.core.loading import Loader
 from abreast.core.mark import Start
 from abreast.core.read import Page, Reader
-from abreast.core.render import Wording
 from abreast.core.sync import Sync, Wanted
 from abreast.core.tell import Options, Teller
+from abreast.core.text import Wording
 from abreast.core.transaction import Transaction, Writes
 from abreast.core.write import Writing
 from abreast.errors import ConfigurationError, ContextError, InputError, MissingExtraError, NotTrackedError
@@ -32,6 +33,7 @@ from abreast.store.statement import Flow, Statement
 from abreast.store.tracked import TrackedTable, table_of
 from abreast.store.values import canonical_workspace
 from abreast.types import (
+    AfterTools,
     Applied,
     Attribution,
     Batch,
@@ -86,14 +88,16 @@ class Operations:
         workspaces: Callable[[Any], str | Sequence[str]] | None,
         schema: str,
         placement: Placement,
+        after_tools: AfterTools,
         options: Options,
         lease_seconds: float,
         prepared: bool,
     ) -> None:
         self.access: Access = open_access(database, prepared=prepared)
-        self.schema, self.placement, self.options = schema, placement, options
+        self.schema, self.placement, self.after_tools, self.options = schema, placement, after_tools, options
         self.tracked: dict[sa.Table, TrackedTable] = {}
         self.loaders: dict[str, Loader] = {}
+        self.interest: Interest | None = None
         self.tool_names: dict[str, str] = {}
         self.lease_seconds, self.prepared = lease_seconds, prepared
         self.savers: WeakSet[Any] = WeakSet()
@@ -124,7 +128,7 @@ class Operations:
 
     @cached_property
     def sync(self) -> Sync:
-        return Sync(self.access.dialect, self.schema, tuple(self.tracked.values()), dict(self.loaders))
+        return Sync(self.access.dialect, self.schema, tuple(self.tracked.values()), dict(self.loaders), self.interest)
 
     @cached_property
     def teller(self) -> Teller:
@@ -156,6 +160,9 @@ class Operations:
                 for t in from_tables
             },
             tools=self.tool_names,
+            titles={t.entity_type: t.title for t in from_tables if t.title},
+            nouns={t.entity_type: t.noun for t in from_tables},
+            keys={t.entity_type: frozenset(f.name for f in t.key) for t in from_tables},
         )
 
     def of(self, model: Any) -> TrackedTable:
@@ -353,7 +360,8 @@ class Operations:
 
     @cached_property
     def preparer(self) -> Preparer:
-        return agents_module("nodes").Preparer(self.access, self.teller, self.workspaces_of, self.placement)  # type: ignore[no-any-return]
+        made = agents_module("nodes").Preparer
+        return made(self.access, self.teller, self.workspaces_of, self.placement, self.after_tools)  # type: ignore[no-any-return]
 
 
 def agents_module(module: str) -> Any:

@@ -138,6 +138,23 @@ def _head_check(found: int | None, head: int, horizon: int, horizon_check: int) 
     return (horizon_check if head == horizon else 0) if found is None else found
 
 
+def run_statement(dialect: DialectName, schema: str, event: ChangeEvent, *, thread: str, own: bool) -> Statement:
+    """Where the run of changes of one entity type, operation and actor ends that this event is part of: one row with its last
+    revision and the check number there. `own`: whether the agent of that thread makes them, or anybody else of that name."""
+    (text,) = script(dialect, "run", schema=quote(schema))
+    parameters = {
+        "workspace": event.workspace,
+        "after": event.revision,
+        "entity_type": event.entity_type,
+        "op": event.op,
+        "actor_type": event.actor.type,
+        "actor_id": event.actor.id,
+        "thread": thread,
+        "own": own if dialect == "postgresql" else int(own),
+    }
+    return Statement(text, parameters)
+
+
 def look_statement(dialect: DialectName, schema: str, *, workspace: str, thread: str) -> Statement:
     """What of a place may have moved since a batch was read: cheap beside the batch itself."""
     (text,) = script(dialect, "look", schema=quote(schema))

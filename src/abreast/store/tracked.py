@@ -122,7 +122,8 @@ class TrackedTable:
     """One table under watch.
 
     Exactly one of `workspace_column`, `hop` and `workspace_constant` is set. `key` and `fields` are in column order;
-    `fields` are all columns, the key included.
+    `fields` are all columns, the key included. `title` is the field that names a row to people, `noun` what they call such
+    a row.
     """
 
     table: sa.Table
@@ -137,6 +138,8 @@ class TrackedTable:
     version_column: str | None
     without_workspace: Literal["error", "record"]
     model: Any
+    title: str | None = None
+    noun: str = ""
 
     def field(self, name: str) -> Field:
         """The field of that name; KeyError if there is none."""
@@ -173,6 +176,8 @@ def resolve(
     writable: WriteRule | Writable | None = None,
     version: str | None = None,
     without_workspace: Literal["error", "record"] = "error",
+    title: Any = None,
+    noun: str | None = None,
 ) -> TrackedTable:
     """The tracked table that these declarations describe.
 
@@ -257,7 +262,25 @@ def resolve(
         version_column=column(version) if version else None,
         without_workspace=without_workspace,
         model=model,
+        title=_title(table, fields, column(title) if title is not None else None),
+        noun=noun or (name or table.name).replace("_", " "),
     )
+
+
+TITLES = ("title", "name", "label", "subject")
+"""Fields that name a row to people, where nobody said which one does."""
+
+
+def _title(table: sa.Table, fields: Sequence[Field], given: str | None) -> str | None:
+    """The field that names a row to people. Raises ConfigurationError for one that may not be shown."""
+    by_name = {f.name: f for f in fields}
+    if given is not None and by_name[given].redacted:
+        raise ConfigurationError(
+            f"{table.name}.{given} is redacted, so it cannot be the title: it would name the row to the model."
+        )
+    if given is not None:
+        return given
+    return next((one for one in TITLES if one in by_name and by_name[one].kind == "text" and not by_name[one].redacted), None)
 
 
 def _in_columns(rule: Writable, column: Callable[[Any], str]) -> Writable:
