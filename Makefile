@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export XDG_RUNTIME_DIR ?= $(CURDIR)/$(VENV)
 
-.PHONY: demo test check bench clean format
+.PHONY: demo test check bench eval eval-all clean format
 
 $(VENV)/dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,17 @@ check: $(VENV)/dev  ## the whole gate
 
 bench: $(VENV)/dev  ## ratios against the plain operation; writes benchmarks/results.json
 	$(BIN)/python -m benchmarks
+
+$(VENV)/eval: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[eval]"
+	touch $@
+
+eval: $(VENV)/eval  ## a small real model answers 320 cases, five arms; builds llama.cpp once; writes evals/results.json
+	$(BIN)/abreast eval --number 20 --output evals/results.json --chart evals/fresh-answers.svg --table evals/tables.md
+
+eval-all: $(VENV)/eval  ## all named arms and all cases; answers of `make eval` are used again
+	$(BIN)/abreast eval --arms all --output evals/results.json --chart evals/fresh-answers.svg --table evals/tables.md
 
 format: $(VENV)/dev
 	$(BIN)/ruff format .

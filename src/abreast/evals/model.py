@@ -5,19 +5,23 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.resources
+import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 import numpy as np
+from langchain_core.messages import AIMessage, AnyMessage
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-from evals.answers import Answers
+from abreast.agents.placing import text_of
+from abreast.evals.answers import Answers
 
-Messages = Sequence[tuple[str, str]]
+Messages = Sequence[AnyMessage]
+_ROLES = {"system": "system", "human": "user", "ai": "assistant", "tool": "tool"}
 CONTEXT = 6144
 LONGEST = 32
 """Tokens of an answer at most."""
@@ -53,6 +57,9 @@ def stored_for_speed(path: Path, folder: Path) -> Path:
 class Model:
     """A GGUF model. Temperature 0: the likeliest token each time."""
 
+    inside = True
+    """After a tool's answer the block stands inside it: its template knows no user message there."""
+
     def __init__(self, path: Path, answers: Answers, *, threads: int = 1) -> None:
         self.name = path.stem
         self._path, self._answers, self._threads = path, answers, threads
@@ -66,7 +73,7 @@ class Model:
 
     def prompt(self, messages: Messages) -> str:
         """The messages through the model's own chat template."""
-        given: Any = [{"role": role, "content": text} for role, text in messages]
+        given: Any = [{"role": _ROLES[one.type], "content": _said(one)} for one in messages]
         return str(self._format(messages=given).prompt)
 
     def answer(self, many: Sequence[Messages]) -> list[str]:
@@ -75,28 +82,59 @@ class Model:
         keys = [hashlib.sha256(f"{self.name}\0{LONGEST}\0sentence\0{prompt}".encode()).hexdigest() for prompt in prompts]
         found = {key: self._answers.get(key) for key in keys}
         by_key = dict(zip(keys, prompts, strict=True))
-        alike: dict[tuple[Any, ...], list[str]] = {}
+        alike: dict[str, list[str]] = {}
         for key, messages in zip(keys, many, strict=True):
-            group = alike.setdefault(tuple(messages[:-1]), [])
+            group = alike.setdefault(self.prompt(messages[:-1]), [])
             if found[key] is None and key not in group:
                 group.append(key)
-        for group in alike.values():
-            for start in range(0, len(group), TOGETHER):
-                part = group[start : start + TOGETHER]
+        for group in filter(None, alike.values()):
+            for part in self._parts(group, by_key):
                 for key, text in zip(part, self._generate([by_key[key] for key in part]), strict=True):
                     self._answers.put(key, text)
                     found[key] = text
         return [str(found[key]) for key in keys]
 
+    def _parts(self, keys: Sequence[str], prompts: Mapping[str, str]) -> list[list[str]]:
+        """These keys in groups that the context has room for together."""
+        tokens = [self._tokens(prompts[key]) for key in keys]
+        shared = _alike(tokens)
+        parts: list[list[str]] = []
+        left = 0
+        for key, prompt in zip(keys, tokens, strict=True):
+            size = len(prompt) - shared + LONGEST
+            if not parts or size > left or len(parts[-1]) == TOGETHER:
+                parts.append([])
+                left = CONTEXT - shared
+            parts[-1].append(key)
+            left -= size
+        return parts
+
+    def _tokens(self, prompt: str) -> list[int]:
+        return list(self._words.tokenize(prompt.encode(), add_bos=False, special=True))
+
     def _generate(self, prompts: Sequence[str]) -> list[str]:
         if self._llama is None:
             self._llama = _Weights(self._path, self._threads, self._text)
         self.asked += len(prompts)
-        tokens = [self._words.tokenize(prompt.encode(), add_bos=False, special=True) for prompt in prompts]
-        return [self._text(one).strip() for one in self._llama.generate(tokens)]
+        return [self._text(one).strip() for one in self._llama.generate([self._tokens(prompt) for prompt in prompts])]
 
     def _text(self, tokens: list[int]) -> str:
         return str(self._words.detokenize(tokens).decode("utf-8", "replace"))
+
+
+def _alike(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all of these begin with; the last of each is left to be read on its own."""
+    longest = min(len(one) for one in prompts) - 1
+    return next((at for at in range(longest) if any(one[at] != prompts[0][at] for one in prompts)), longest)
+
+
+def _said(message: AnyMessage) -> str:
+    """What a message says to a model whose template knows only text: a tool call as JSON."""
+    text = text_of(message)
+    if isinstance(message, AIMessage) and message.tool_calls:
+        calls = [json.dumps({"name": one["name"], "arguments": one["args"]}, ensure_ascii=False) for one in message.tool_calls]
+        return "\n".join([text, *calls]).strip()
+    return text
 
 
 class _Weights:
@@ -124,11 +162,7 @@ class _Weights:
     def generate(self, prompts: Sequence[list[int]]) -> list[list[int]]:
         """Greedy answers. The tokens that all prompts begin with are read once and shared."""
         llama_cpp.llama_memory_clear(self._memory, True)
-        shared = min(len(one) for one in prompts) - 1
-        for at in range(shared):
-            if any(one[at] != prompts[0][at] for one in prompts):
-                shared = at
-                break
+        shared = _alike(prompts)
         self._read([(token, at, 0, False) for at, token in enumerate(prompts[0][:shared])])
         for number in range(1, len(prompts) + 1):
             llama_cpp.llama_memory_seq_cp(self._memory, 0, number, 0, -1)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from evals.products import MONTHS, ValueKind
+from abreast.evals.products import MONTHS, ValueKind
 
 Verdict = Literal["fresh", "stale", "both", "other", "obeyed"]
 VERDICTS: tuple[Verdict, ...] = ("fresh", "stale", "both", "other", "obeyed")
