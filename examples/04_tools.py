@@ -55,8 +55,8 @@ with tempfile.TemporaryDirectory() as directory:
         session.commit()
 
     def answers(messages):
-        """What the tools have answered so far."""
-        return [json.loads(message.text) for message in messages if message.type == "tool"]
+        """What the tools have answered so far; behind the last answer stands the block."""
+        return [json.loads(message.text.split("\n\n")[0]) for message in messages if message.type == "tool"]
 
     def meanwhile(messages):
         """In place of a model: it has read the row, somebody changes it, and then its own change goes out."""

@@ -316,13 +316,8 @@ def _calls(messages: Sequence[BaseMessage]) -> list[ToolCall]:
 
 
 def _beside(request: Sequence[BaseMessage], kept: Sequence[BaseMessage]) -> str:
-    """What stood in the last message of a request and is in no message of the conversation."""
-    if not request:
+    """The last message of a request, if it is in no message of the conversation; of a tool's answer what stands behind it."""
+    if not request or request[-1].text in {message.text for message in kept}:
         return ""
-    spoken = {message.text for message in kept}
-    last = request[-1]
-    if last.text in spoken:
-        return ""
-    parts = [part if isinstance(part, str) else part.get("text", "") for part in last.content]
-    texts = [last.content] if isinstance(last.content, str) else parts
-    return "\n".join(text.strip() for text in texts if text not in spoken)
+    answered = (m.text for m in kept if isinstance(m, ToolMessage) and m.text and request[-1].text.startswith(m.text))
+    return request[-1].text.removeprefix(next(answered, "")).strip()

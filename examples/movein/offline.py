@@ -90,8 +90,9 @@ class _Reading:
         self.messages = messages
         self.tools = [tool["function"] for tool in tools]
         asked = _asked(messages)
-        self.question = next(_texts(messages[asked]), "") if messages else ""
-        self.results = {m.name: _parsed(m.text) for m in messages[asked + 1 :] if isinstance(m, ToolMessage)}
+        # What the person said stands last in its message, behind everything that was put around it.
+        self.question = next(iter(reversed(list(_texts(messages[asked])))), "") if messages else ""
+        self.results = {m.name: _parsed(m) for m in messages[asked + 1 :] if isinstance(m, ToolMessage)}
         self.calls = {call.name: call for call in _calls(messages[asked + 1 :])}
         before = messages[_asked(messages[:asked]) : asked]
         self.refused = next((call for call in reversed(_calls(before)) if call.current is not None), None)
@@ -305,30 +306,24 @@ class _Reading:
 
 
 def _asked(messages: Sequence[BaseMessage]) -> int:
-    """Where the question stands: the last message of a person. What stands at the very end behind a tool's result, under a
-    person's name but without a question beside it, is not one: nobody speaks between a result and the answer."""
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        at_end = index == len(messages) - 1 and index > 0 and isinstance(messages[index - 1], ToolMessage)
-        if isinstance(message, HumanMessage) and not (at_end and len(list(_texts(message))) < 2):
-            return index
-    return 0
+    """Where the question stands: in the last message of a person."""
+    return next((index for index in range(len(messages) - 1, -1, -1) if isinstance(messages[index], HumanMessage)), 0)
 
 
 def _texts(message: BaseMessage) -> Iterator[str]:
-    """The texts of a message, in order."""
+    """The paragraphs of a message, in order."""
     parts = [message.content] if isinstance(message.content, str) else message.content
     for part in parts:
         text = part if isinstance(part, str) else part.get("text")
-        if isinstance(text, str) and text:
-            yield text
+        if isinstance(text, str):
+            yield from (paragraph for paragraph in text.split("\n\n") if paragraph.strip())
 
 
 def _calls(messages: Sequence[BaseMessage]) -> list[_Call]:
     """The tool calls in these messages that were answered, in the order of their answers."""
     asked = {call["id"]: call for m in messages if isinstance(m, AIMessage) for call in m.tool_calls}
     answers = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in asked]
-    return [_Call(asked[m.tool_call_id]["name"], asked[m.tool_call_id]["args"], _parsed(m.text)) for m in answers]
+    return [_Call(asked[m.tool_call_id]["name"], asked[m.tool_call_id]["args"], _parsed(m)) for m in answers]
 
 
 def _dated(value: Any, name: str, row: Mapping[str, Any]) -> Any:
@@ -346,7 +341,9 @@ def _days(now: Any, until: Any) -> int:
     return (dt.date.fromisoformat(until) - dt.date.fromisoformat(now)).days
 
 
-def _parsed(text: str) -> Any:
+def _parsed(answer: BaseMessage) -> Any:
+    """What a tool answered; the state of the data may stand behind it."""
+    text = next(_texts(answer), "")
     try:
         return json.loads(text)
     except ValueError:

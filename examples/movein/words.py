@@ -51,7 +51,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "그 프로그램은 sqlite3만 압니다. 데이터베이스와 화면은 바로 맞지만({date}), 대화 B에는 아직 {old}로 남아 있습니다.",
     ),
     "act_3": ("3. B asks again: {question}", "3. B가 다시 묻습니다: {question}"),
-    "block": ("What the model received behind the question", "모델이 질문 뒤에 받은 것"),
+    "block": ("What the model received around the question", "모델이 질문 앞뒤로 받은 것"),
     "act_3_note": (
         "It stood in this request only. The checkpoint holds {number} messages, and {size} bytes that say how far B was told.",
         "이 요청에만 들어 있었습니다. 체크포인트에는 메시지 {number}개와, B가 어디까지 들었는지 적은 {size}바이트만 있습니다.",

@@ -135,6 +135,23 @@ def test_where_nothing_is_touched_the_changed_fields_are_said() -> None:
     assert said("Are we ready?", ROWS_OF_TWO).text == ""
 
 
+def test_of_what_changed_only_the_field_that_is_asked_for_is_said() -> None:
+    changed = batch(
+        plan(), plan(**HILL), events=(event(41, fields=("budget", "move_in_date")), event(42, fields=("budget",), entity="p2"))
+    )
+    assert said("When is the move-in?", changed).text == 'The move-in date of the plan "Mapo flat" is now "2026-09-30".'
+
+
+def test_the_only_row_of_its_type_is_meant_where_one_of_its_fields_is_named() -> None:
+    alone = batch(plan(), item(1, "Boxes", done=False), item(2, "Gas", done=False))
+    assert said("When is my move-in date?", alone).text == 'The move-in date of the plan "Mapo flat" is "2026-09-30".'
+    assert said("Are we ready?", alone).text == ""
+    assert said("When is my move-in date?", ROWS_OF_TWO).text == ""
+    assert said("When is my move-in date?", batch(plan(), left_out={"plan": 3})).text == ""
+    gone = batch(plan(), events=(event(41, "delete", entity="p2"),))
+    assert said("When is my move-in date?", gone).text == ""
+
+
 def test_a_word_that_many_rows_share_touches_none() -> None:
     many = batch(*(item(n, f"Box {n}", state="packed") for n in range(ROWS + 1)))
     assert said("Which are packed?", many) == Facts()

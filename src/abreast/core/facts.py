@@ -59,19 +59,23 @@ class _Subject:
 def facts(batches: Sequence[Batch], asked: Asked, say: Wording, budget: Budget, count: CountTokens) -> Facts:
     """What is true now of what the question touches; what changed stands last.
 
-    A row is touched if its title, its id or one of its values stands in the question word for word, or else its title in
-    the newest message before that has one; where nothing is touched, the changed fields are said. Of its fields those
-    whose label or name shares the most words with the question, all where none does.
+    A row is touched if its title, its id or one of its values stands in the question word for word; or else if it is the
+    only one of its type and the question names one of its fields; or else if its title stands in the newest message before
+    that has one. Where nothing is touched, the changed fields are said. Of its fields those whose label or name shares the
+    most words with the question; where none does, all with short values.
     """
     if budget.facts < 1:
         return Facts()
     subjects = list(_subjects(batches))
-    found = _touched(subjects, asked, say)
-    fields = _fields(found, asked.question, say)
+    alone = _alone(subjects, batches)
+    found = _touched(subjects, alone, asked, say)
     if found:
+        fields = _fields(found, asked.question, say)
         lines = [*_unchanged(found, fields, say), *_changed(found, fields, say), *_gone(found, fields, say)]
     else:
-        lines = list(_changed([one for one in subjects if one.changed], None, say))
+        changed = [one for one in subjects if one.changed]
+        fields = _fields(changed, asked.question, say)
+        lines = list(_changed([one for one in changed if not fields or one.row.entity_type in fields], fields, say))
     return Facts("\n".join(_fitting(lines, budget.facts, count)), frozenset(one.entity for one in found))
 
 
@@ -100,9 +104,22 @@ def _subjects(batches: Sequence[Batch]) -> Iterator[_Subject]:
 # -- which rows and fields ---------------------------------------------------------------------------------------------
 
 
-def _touched(subjects: Sequence[_Subject], asked: Asked, say: Wording) -> list[_Subject]:
+def _alone(subjects: Sequence[_Subject], batches: Sequence[Batch]) -> list[_Subject]:
+    """The rows that are the only ones of their type; not where loaders choose what is read, or more is there than was."""
+    if any(batch.loaded or batch.left_out for batch in batches):
+        return []
+    by_type: dict[str, list[_Subject]] = {}
+    for one in subjects:
+        by_type.setdefault(one.row.entity_type, []).append(one)
+    return [some[0] for some in by_type.values() if len(some) == 1 and not some[0].gone]
+
+
+def _touched(subjects: Sequence[_Subject], alone: Sequence[_Subject], asked: Asked, say: Wording) -> list[_Subject]:
     names = _names(subjects, say)
     found = _best(names, asked.question) or _best(_texts(subjects, say), asked.question)
+    if not found and alone:
+        named = _fields(alone, asked.question, say)
+        found = [one for one in alone if one.row.entity_type in named]
     for text in asked.earlier if names else ():
         if found:
             break
@@ -209,8 +226,8 @@ def _shown(subject: _Subject, say: Wording) -> Iterator[str]:
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 
-def _about(subject: _Subject, fields: Mapping[str, frozenset[str]] | None, say: Wording) -> list[str]:
-    wanted = None if fields is None else fields.get(subject.row.entity_type)
+def _about(subject: _Subject, fields: Mapping[str, frozenset[str]], say: Wording) -> list[str]:
+    wanted = fields.get(subject.row.entity_type)
     if wanted is not None:
         return [name for name in _shown(subject, say) if name in wanted]
     # Where no field was asked for, long texts are left out: a remark is no answer, and the end of a request is no place
@@ -225,7 +242,7 @@ def _unchanged(found: Sequence[_Subject], fields: Mapping[str, frozenset[str]], 
                 yield _sentence(one, name, "is", found, say)
 
 
-def _changed(found: Sequence[_Subject], fields: Mapping[str, frozenset[str]] | None, say: Wording) -> Iterator[str]:
+def _changed(found: Sequence[_Subject], fields: Mapping[str, frozenset[str]], say: Wording) -> Iterator[str]:
     for one in found:
         for name in _about(one, fields, say):
             if not one.gone and name in one.changed:
