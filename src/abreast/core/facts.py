@@ -8,7 +8,7 @@ by words alone, so a miss costs sentences, never truth: everything said here sta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -31,6 +31,7 @@ ROWS = 8
 _COMMON = frozenset({"the", "and", "what", "number", "now", "for"})
 _WORD = re.compile(r"\w+")
 _PARTICLE = re.compile(r"(?<=[가-힣]{2})(?:은|는|이|가|을|를|의)$")
+_NONE: frozenset[str] = frozenset()
 _HANGUL = re.compile(r"[가-힣]")
 
 
@@ -48,7 +49,7 @@ class _Subject:
 
     workspace: str
     row: Row
-    changed: frozenset[str]
+    changed: Collection[str]
     gone: bool
 
     @property
@@ -75,7 +76,8 @@ def facts(batches: Sequence[Batch], asked: Asked, say: Wording, budget: Budget, 
     else:
         changed = [one for one in subjects if one.changed]
         fields = _fields(changed, asked.question, say)
-        lines = list(_changed([one for one in changed if not fields or one.row.entity_type in fields], fields, say))
+        asked_for = [one for one in changed if not fields or one.row.entity_type in fields]
+        lines = list(_changed(asked_for, fields, say)) if len(asked_for) <= ROWS else []
     return Facts("\n".join(_fitting(lines, budget.facts, count)), frozenset(one.entity for one in found))
 
 
@@ -92,13 +94,17 @@ def _subjects(batches: Sequence[Batch]) -> Iterator[_Subject]:
             else:
                 gone.pop(entity, None)
                 changed.setdefault(entity, set()).update(event.fields)
-        rows = {(row.entity_type, row.entity_id): row for row in batch.rows} | dict(batch.now)
-        for entity, row in rows.items():
-            yield _Subject(batch.workspace, row, frozenset(changed.get(entity, ())), gone=False)
+        known = set()
+        for rows in (batch.rows, batch.now.values()):
+            for row in rows:
+                entity = (row.entity_type, row.entity_id)
+                if entity not in known:
+                    known.add(entity)
+                    yield _Subject(batch.workspace, row, changed.get(entity, _NONE), False)
         for entity, event in gone.items():
-            if entity not in rows:
+            if entity not in known:
                 recorded = {name: values[0] for name, values in event.values.items()}
-                yield _Subject(batch.workspace, Row(*entity, recorded), frozenset(), gone=True)
+                yield _Subject(batch.workspace, Row(*entity, recorded), _NONE, True)
 
 
 # -- which rows and fields ---------------------------------------------------------------------------------------------
@@ -116,7 +122,7 @@ def _alone(subjects: Sequence[_Subject], batches: Sequence[Batch]) -> list[_Subj
 
 def _touched(subjects: Sequence[_Subject], alone: Sequence[_Subject], asked: Asked, say: Wording) -> list[_Subject]:
     names = _names(subjects, say)
-    found = _best(names, asked.question) or _best(_texts(subjects, say), asked.question)
+    found = _best(names, asked.question) or _best(_texts(subjects, asked.question, say), asked.question)
     if not found and alone:
         named = _fields(alone, asked.question, say)
         found = [one for one in alone if one.row.entity_type in named]
@@ -144,14 +150,17 @@ def _names(subjects: Sequence[_Subject], say: Wording) -> list[_Named]:
     return found
 
 
-def _texts(subjects: Sequence[_Subject], say: Wording) -> list[_Named]:
+def _texts(subjects: Sequence[_Subject], question: str, say: Wording) -> list[_Named]:
+    """The other values of rows, as far as their first letter begins a word of the question."""
+    letters = {word[0] for word in _WORD.findall(question.casefold())}
     found: list[_Named] = []
     for one in subjects:
         implied = say.implied.get(one.row.entity_type, ())
         for name, value in one.row.values.items():
-            plain = _plain(value) if type(value) is str and name not in implied else None
-            if plain is not None:
-                found.append((*plain, one))
+            if type(value) is str and value[:1].casefold() in letters and name not in implied:
+                plain = _plain(value)
+                if plain is not None:
+                    found.append((*plain, one))
     return found
 
 
@@ -200,8 +209,9 @@ def _fields(found: Sequence[_Subject], question: str, say: Wording) -> Mapping[s
     shares any."""
     asked = _words(question)
     chosen: dict[str, frozenset[str]] = {}
-    for kind in {one.row.entity_type for one in found}:
-        names = {name for one in found if one.row.entity_type == kind for name in _shown(one, say)}
+    # The rows of one type have the same fields, except that of a deleted one only what was recorded is known.
+    for kind, some in {one.row.entity_type: one for one in sorted(found, key=lambda one: not one.gone)}.items():
+        names = set(_shown(some, say))
         marks = {name: len(asked & _words(f"{name.replace('_', ' ')} {_label(kind, name, say)}")) for name in names}
         best = max(marks.values(), default=0)
         if best:

@@ -55,6 +55,15 @@ def quoted(value: Any) -> str:
     """A JSON value on one line, with nothing in it that a reader or a tokenizer could take for structure."""
     if type(value) is int:
         return str(value)
+    if (
+        type(value) is str
+        and value.isascii()
+        and value.isprintable()
+        and '"' not in value
+        and "\\" not in value
+        and "<" not in value
+    ):
+        return f'"{value}"'  # what the encoder would make of it, in a quarter of the time: most values of a block
     text = _JSON.encode(value)
     if not (text.isascii() and text.isprintable()):
         text = _UNSAFE.sub(lambda found: json.dumps(found.group())[1:-1], text)
