@@ -41,7 +41,7 @@ def test_the_chart_is_well_formed_and_escapes(found: dict[str, Any], language: s
     assert "기본 <&>" in texts
     assert any("a & <b>" in (text or "") for text in texts)
     wide = [float(one.get("width", "0")) for one in root.iter("{http://www.w3.org/2000/svg}rect")][3:]
-    assert wide == [460, 0, 0, 0, 230, 230]
+    assert wide == [0, 205, 205, 410, 0, 0]  # without abreast stands above
 
 
 def test_the_tables_show_shares_with_intervals_and_kinds(found: dict[str, Any]) -> None:

@@ -93,15 +93,37 @@ _STYLE = """text{font:13px system-ui,sans-serif;fill:#1f2328}.small{font-size:11
 .fresh{fill:#1a7f37}.stale{fill:#cf222e}.other{fill:#8c959f}.mark{stroke:#1f2328;stroke-width:1.5}
 @media (prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}
 .fresh{fill:#3fb950}.stale{fill:#f85149}.other{fill:#656c76}.mark{stroke:#e6edf3}}"""
-_LEFT, _WIDE, _ROW, _TOP = 170, 460, 34, 62
+_LEFT, _WIDE, _ROW, _TOP = 250, 410, 34, 62
+_NAMES = {
+    "en": {
+        "no_sync": "without abreast",
+        "system_snapshot": "rows in the system message",
+        "system_changes": "rows and changes there",
+        "default": "abreast",
+        "ceiling": "old answer already right",
+    },
+    "ko": {
+        "no_sync": "abreast 없이",
+        "system_snapshot": "시스템 메시지에 행",
+        "system_changes": "시스템 메시지에 행과 변경",
+        "default": "abreast",
+        "ceiling": "예전 답이 이미 맞을 때",
+    },
+}
+"""What pictures call the arms that need no knowledge of the options; in this order they come first."""
 
 
 def chart(found: Mapping[str, Any], language: str = "en", names: Mapping[str, str] | None = None) -> str:
     """An SVG picture: a bar an arm on the held-out half, fresh, stale and other, with the interval of the fresh share.
 
-    `names` are what the picture calls the arms. Its colours follow the reader's light or dark page.
+    `names` are what the picture calls the arms, beside names of its own for those of `make eval`. Its colours follow the reader's light or dark page.
     """
-    words, arms = _WORDS[language], found["held_out"]
+    words, called = _WORDS[language], {**_NAMES[language], **(names or {})}
+    arms = {
+        name: found["held_out"][name]
+        for name in dict.fromkeys([*_NAMES[language], *found["held_out"]])
+        if name in found["held_out"]
+    }
     answers = max((total(counts) for counts in arms.values()), default=0)
     title = f"{words['title']}: {found['model']}, n = {answers}"
     height = _TOP + _ROW * len(arms) + 10
@@ -115,7 +137,7 @@ def chart(found: Mapping[str, Any], language: str = "en", names: Mapping[str, st
         parts.append(f'<rect class="{one}" x="{at}" y="34" width="12" height="12"/>')
         parts.append(f'<text class="small" x="{at + 17}" y="44">{escape(words[one])}</text>')
     for row, (name, counts) in enumerate(arms.items()):
-        parts += _bar((names or {}).get(name, name), counts, _TOP + _ROW * row)
+        parts += _bar(called.get(name, name), counts, _TOP + _ROW * row)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
