@@ -28,6 +28,8 @@ check: $(VENV)/dev  ## the whole gate
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/abreast doctor examples.01_minimal:agent
+	$(BIN)/abreast doctor examples.04_tools:assistant
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 bench: $(VENV)/dev  ## ratios against the plain operation; writes benchmarks/results.json

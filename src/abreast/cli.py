@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover - shown by hand in a venv without the extra
     raise SystemExit(f'The command line needs its extra: pip install "abreast[cli]" ({error.name} is missing).') from None
 
-from abreast import Abreast, AbreastError
+from abreast import Abreast, AbreastError, MissingExtraError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Keeps LLM agents in step with the data of your product.")
 out, err = Console(), Console(stderr=True)
@@ -100,6 +101,83 @@ def prune(
     """Delete events up to a revision, except the newest of each row. Conversations further back are told so."""
     _hub(where).blocking.prune(workspace, horizon=horizon)
     out.print(f"Pruned {workspace} up to r{horizon}.")
+
+
+@app.command(name="eval")
+def evaluate(
+    model: Annotated[
+        str, typer.Option(help="A GGUF file, MODULE:OBJECT, or a chat model by LangChain's name. Empty: a small packaged one.")
+    ] = "",
+    arms: Annotated[str, typer.Option(help="Arms by name, with commas, or `all`. Spelled ones: see the guide.")] = "",
+    kinds: Annotated[str, typer.Option(help="Kinds of case, with commas. Empty: all.")] = "",
+    language: Annotated[Literal["en", "ko"], typer.Option(help="The language of the conversations.")] = "en",
+    half: Annotated[Literal["both", "choose", "held_out"], typer.Option(help="Half of the cases.")] = "both",
+    number: Annotated[int, typer.Option(min=1, help="Cases of each kind.")] = 28,
+    first: Annotated[int, typer.Option(min=1, help="Only the first ones of each kind.")] = 10**6,
+    seed: Annotated[int, typer.Option(help="Another seed makes other cases.")] = 7,
+    processes: Annotated[int, typer.Option(min=0, help="Workers. 0: as many as there are cores.")] = 0,
+    cache: Annotated[Path | None, typer.Option(help="The file that keeps the answers.")] = None,
+    output: Annotated[Path, typer.Option(help="The report, as JSON.")] = Path("results.json"),
+    chart: Annotated[Path | None, typer.Option(help="Also draw it, as SVG.")] = None,
+    table: Annotated[Path | None, typer.Option(help="Also write it as Markdown tables.")] = None,
+    answers: Annotated[Path | None, typer.Option(help="Also write every answer, as JSON.")] = None,
+) -> None:
+    """Ask a model about data that changed, and count how many of its answers are fresh and stale."""
+    try:
+        asking, forms, command = (import_module(f"abreast.evals.{name}") for name in ("asking", "forms", "command"))
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f'The eval needs its extra: pip install "abreast[eval]" ({error.name} is missing).') from None
+    usual = asking.Run()
+    run = asking.Run(
+        model=model,
+        arms=tuple(forms.NAMED) if arms == "all" else _names(arms) or usual.arms,
+        kinds=_names(kinds) or usual.kinds,
+        number=number,
+        first=first,
+        half=half,
+        language=language,
+        seed=seed,
+        cache=cache or usual.cache,
+        processes=processes or os.cpu_count() or 1,
+    )
+    command.evaluate(run, err, output=output, picture=chart, table=table, answers=answers)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+@app.command()
+def doctor(
+    where: Annotated[str, typer.Argument(metavar="MODULE:GRAPH", help="Where the graph is, or a function that makes it.")],
+    thread: Annotated[str | None, typer.Option(help="A thread whose checkpoints are measured; needs --checkpointer.")] = None,
+    checkpointer: Annotated[
+        str | None, typer.Option(help="A SQLite file, a PostgreSQL URL, or MODULE:SAVER. It is only read.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="MODULE:CLASS of the run context, if the graph names none.")] = None,
+    form: Annotated[Literal["text", "json", "sarif"], typer.Option("--format", help="What to print.")] = "text",
+    select: Annotated[str, typer.Option(help="Only these codes, with commas; AB1 means all that begin so.")] = "",
+    ignore: Annotated[str, typer.Option(help="Not these codes.")] = "",
+) -> None:
+    """Look for values in the wrong place of a LangGraph application. Status 1: findings; 2: it could not be looked."""
+    from abreast.doctor import formats, running
+
+    try:
+        report = running.look(
+            where, thread=thread, checkpointer=checkpointer, context=context, select=_codes(select), ignore=_codes(ignore)
+        )
+    except AbreastError as error:
+        err.print(f"abreast: {error.message}", style="red", markup=False, highlight=False)
+        raise typer.Exit(2) from None
+    print(formats.printed(report, form))
+    if form == "json":
+        for note in report.notes:
+            print(f"note: {note.place}: {note.message}", file=sys.stderr)
+    raise typer.Exit(report.status)
+
+
+def _codes(text: str) -> list[str]:
+    return [code for code in text.replace(" ", "").split(",") if code]
 
 
 def _hub(where: str) -> Abreast:

@@ -1,0 +1,297 @@
+"""The application's source: files read once, and the functions in them that the graph really calls.
+
+A function is found by its code object, so its tree is the one that runs, with the line numbers of its file. Where there is
+no text (a function made by `exec`, an extension module) there is no tree, and the subject says "not looked into".
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from abreast.doctor.findings import Spot
+
+FunctionTree = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+MISSING = object()
+"""A name that could not be resolved; it is not None, which a name may well mean."""
+
+_OURS = Path(__file__).resolve().parents[1]
+_LIBRARIES = tuple(
+    Path(path).resolve() for name, path in sysconfig.get_paths().items() if name in {"stdlib", "platstdlib", "purelib", "platlib"}
+)
+
+
+def own(file: str) -> bool:
+    """True for a file of the application: not of the interpreter, not of an installed package, not of abreast."""
+    if "site-packages" in file or "dist-packages" in file or file.startswith("<frozen"):
+        return False
+    path = Path(file).resolve()
+    return not any(path.is_relative_to(root) for root in (*_LIBRARIES, _OURS))
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the application."""
+
+    file: str
+    lines: tuple[str, ...]
+    tree: ast.Module
+    functions: Mapping[int, tuple[FunctionTree, ...]]
+    classes: Mapping[str, ast.ClassDef]
+    namespace: Mapping[str, Any]
+
+    def spot(self, node: ast.AST) -> Spot:
+        return Spot(self.file, getattr(node, "lineno", 1))
+
+    def resolve(self, node: ast.expr) -> Any:
+        """What a name or a dotted name means in this file; MISSING if that cannot be said without running code."""
+        return _resolve(node, lambda name: self.namespace.get(name, MISSING))
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the application with its tree. `parameters` are those that a caller gives: a method's `self` is not one."""
+
+    name: str
+    call: FunctionType
+    tree: FunctionTree
+    source: Source
+    parameters: tuple[str, ...]
+
+    @property
+    def spot(self) -> Spot:
+        return Spot(self.source.file, self.tree.lineno)
+
+    def at(self, node: ast.AST) -> Spot:
+        return Spot(self.source.file, getattr(node, "lineno", self.tree.lineno))
+
+    @functools.cached_property
+    def state(self) -> str | None:
+        """The name of the parameter that carries the state: the first."""
+        return self.parameters[0] if self.parameters else None
+
+    @functools.cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Everything in the body, without what stands in functions and classes defined inside."""
+        return tuple(walk(self.tree))
+
+    @functools.cached_property
+    def returns(self) -> tuple[ast.expr, ...]:
+        """The expressions that the function returns; a bare `return` and the end of the body are not among them."""
+        if isinstance(self.tree, ast.Lambda):
+            return (self.tree.body,)
+        return tuple(node.value for node in self.nodes if isinstance(node, ast.Return) and node.value is not None)
+
+    @functools.cached_property
+    def locals(self) -> Mapping[str, tuple[ast.expr | None, ...]]:
+        """Each name that the body binds, with what it is bound to (None where that is no plain assignment)."""
+        found: dict[str, list[ast.expr | None]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    plain = isinstance(target, ast.Name)
+                    for name in _bound(target):
+                        found.setdefault(name, []).append(node.value if plain else None)
+            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and isinstance(node.target, ast.Name):
+                found.setdefault(node.target.id, []).append(node.value)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                found.setdefault(node.target.id, []).append(None)
+            elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+                for name in _bound(node.target):
+                    found.setdefault(name, []).append(None)
+            elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+                for name in _bound(node.optional_vars):
+                    found.setdefault(name, []).append(None)
+        return {name: tuple(values) for name, values in found.items()}
+
+    def meant(self, node: ast.expr) -> ast.expr:
+        """The expression behind a local name that is assigned exactly once; otherwise the expression itself."""
+        seen = 0
+        while isinstance(node, ast.Name) and seen < 5:
+            values = self.locals.get(node.id, ())
+            if len(values) != 1 or values[0] is None or node.id in self.parameters:
+                break
+            node, seen = values[0], seen + 1
+        return node
+
+    def resolve(self, node: ast.expr) -> Any:
+        """What a global or an enclosing name, or a dotted name, means to this function; MISSING for locals and the unknown."""
+        return _resolve(node, self._lookup)
+
+    def calls(self, *meant: Any) -> Iterator[ast.Call]:
+        """The calls in the body whose function is one of these objects (classes, functions), by whatever name."""
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and any(self.resolve(node.func) is one for one in meant):
+                yield node
+
+    def _lookup(self, name: str) -> Any:
+        if name in self.parameters or name in self.locals:
+            return MISSING
+        if name in self.call.__code__.co_freevars and self.call.__closure__:
+            cell = self.call.__closure__[self.call.__code__.co_freevars.index(name)]
+            try:
+                return cell.cell_contents
+            except ValueError:
+                return MISSING
+        builtins = self.call.__globals__.get("__builtins__", {})
+        known = vars(builtins) if isinstance(builtins, ModuleType) else builtins
+        return self.call.__globals__.get(name, known.get(name, MISSING))
+
+
+class Sources:
+    """The files of one examination, each read once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Source | None] = {}
+
+    def __iter__(self) -> Iterator[Source]:
+        return (source for source in list(self._files.values()) if source is not None)
+
+    def lines(self, file: str) -> tuple[str, ...]:
+        source = self._files.get(file)
+        return source.lines if source else ()
+
+    def file(self, file: str, namespace: Mapping[str, Any]) -> Source | None:
+        """A file of the application by name; None if it is not the application's, or has no text that parses."""
+        if file not in self._files:
+            self._files[file] = _read(file, namespace) if own(file) else None
+        return self._files[file]
+
+    def module(self, name: str) -> Source | None:
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        return self.file(file, vars(module)) if module is not None and file else None
+
+    def function(self, thing: Any) -> Function | None:
+        """The function behind a callable (a method, a partial, an object with `__call__`, a wrapped function)."""
+        call, skip = plain(thing)
+        if call is None:
+            return None
+        code = call.__code__
+        source = self.file(code.co_filename, call.__globals__)
+        if source is None:
+            return None
+        trees = [tree for tree in source.functions.get(code.co_firstlineno, ()) if _same(tree, code)]
+        if len(trees) != 1:
+            return None  # two lambdas alike on one line: which of them runs cannot be said
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return Function(call.__name__, call, trees[0], source, tuple(names[skip:]))
+
+    def library(self, thing: Any) -> bool:
+        """True if a callable is code of an installed package, which is not the application's to mend."""
+        call, _ = plain(thing)
+        return call is None or not own(call.__code__.co_filename)
+
+    def klass(self, cls: Any) -> tuple[Source, ast.ClassDef] | None:
+        """The class statement of a class of the application."""
+        source = self.module(getattr(cls, "__module__", ""))
+        tree = source.classes.get(getattr(cls, "__qualname__", "")) if source else None
+        return (source, tree) if source and tree else None
+
+
+def plain(thing: Any) -> tuple[FunctionType | None, int]:
+    """The Python function behind a callable, and how many of its first parameters are already given."""
+    skip = 0
+    for _ in range(20):
+        if isinstance(thing, functools.partial):
+            skip, thing = skip + len(thing.args), thing.func
+        elif inspect.ismethod(thing):
+            skip, thing = skip + 1, thing.__func__
+        elif isinstance(thing, FunctionType):
+            if not hasattr(thing, "__wrapped__"):
+                return thing, skip
+            thing = thing.__wrapped__
+        elif isinstance(thing, type) or not callable(thing):
+            return None, 0
+        else:
+            called = inspect.getattr_static(type(thing), "__call__", None)
+            if not isinstance(called, FunctionType):
+                return None, 0
+            skip, thing = skip + 1, called
+    return None, 0
+
+
+def walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below a tree in the order of the text, without what stands in functions and classes defined inside it."""
+    if isinstance(tree, FunctionTree):
+        body: list[ast.AST] = [tree.body] if isinstance(tree, ast.Lambda) else list(tree.body)
+    else:
+        body = list(ast.iter_child_nodes(tree))
+    waiting = body[::-1]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _read(file: str, namespace: Mapping[str, Any]) -> Source | None:
+    lines = tuple(linecache.getlines(file, dict(namespace)))
+    if not lines:
+        return None
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError):
+        return None
+    functions: dict[int, list[FunctionTree]] = {}
+    classes: dict[str, ast.ClassDef] = {}
+    waiting: list[tuple[ast.AST, str]] = [(tree, "")]
+    while waiting:
+        node, prefix = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                first = child.lineno
+                if not isinstance(child, ast.Lambda):
+                    first = min([first, *(decorator.lineno for decorator in child.decorator_list)])
+                    inner = f"{prefix}{child.name}.<locals>."
+                functions.setdefault(first, []).append(child)
+            elif isinstance(child, ast.ClassDef):
+                classes[prefix + child.name] = child
+                inner = f"{prefix}{child.name}."
+            waiting.append((child, inner))
+    return Source(file, lines, tree, {at: tuple(found) for at, found in functions.items()}, classes, namespace)
+
+
+def _same(tree: FunctionTree, code: CodeType) -> bool:
+    name = "<lambda>" if isinstance(tree, ast.Lambda) else tree.name
+    arguments = tree.args
+    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    # A parameter inside a class may be mangled, so only their number is compared there.
+    return name == code.co_name and len(given) == len(taken)
+
+
+def _bound(target: ast.expr) -> Iterator[str]:
+    """The names that a target binds: those of a tuple too, not the object whose item or attribute is set."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, ast.Tuple | ast.List):
+        for element in target.elts:
+            yield from _bound(element)
+    elif isinstance(target, ast.Starred):
+        yield from _bound(target.value)
+
+
+def _resolve(node: ast.expr, lookup: Any) -> Any:
+    if isinstance(node, ast.Name):
+        return lookup(node.id)
+    if isinstance(node, ast.Subscript):
+        return _resolve(node.value, lookup) if isinstance(node.value, ast.Name | ast.Attribute) else MISSING
+    if isinstance(node, ast.Attribute):
+        owner = _resolve(node.value, lookup)
+        if isinstance(owner, ModuleType):
+            return getattr(owner, node.attr, MISSING)
+        if isinstance(owner, type):
+            found = inspect.getattr_static(owner, node.attr, MISSING)
+            return found.__func__ if isinstance(found, classmethod | staticmethod) else found
+    return MISSING

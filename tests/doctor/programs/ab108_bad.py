@@ -1,0 +1,27 @@
+"""A node counts by reading, and the reducer counts again."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, TypedDict
+
+from langgraph.graph import START, StateGraph
+
+
+class State(TypedDict):
+    tries: Annotated[int, operator.add]
+
+
+def attempt(state: State) -> dict:
+    return {"tries": state["tries"] + 1}  # finds AB108
+
+
+builder = StateGraph(State)
+builder.add_node("attempt", attempt)
+builder.add_edge(START, "attempt")
+graph = builder.compile()
+
+
+def misbehaves() -> bool:
+    """The fourth try is counted as the seventh."""
+    return graph.invoke({"tries": 3})["tries"] != 4

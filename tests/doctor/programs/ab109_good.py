@@ -1,0 +1,28 @@
+"""A node returns the flag that it sets."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, TypedDict
+
+from langgraph.graph import START, StateGraph
+
+
+class State(TypedDict):
+    log: Annotated[list[str], operator.add]
+    done: bool
+
+
+def finish(state: State) -> dict:
+    return {"done": True}
+
+
+builder = StateGraph(State)
+builder.add_node("finish", finish)
+builder.add_edge(START, "finish")
+graph = builder.compile()
+
+
+def misbehaves() -> bool:
+    """The log doubles, although the node never touched it."""
+    return graph.invoke({"log": ["started"], "done": False})["log"] != ["started"]

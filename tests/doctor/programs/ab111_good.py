@@ -1,0 +1,28 @@
+"""The reducer of messages makes a message of the dict."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from langchain_core.messages import AnyMessage, HumanMessage
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+
+
+class State(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+def chat(state: State) -> dict:
+    return {"messages": [{"role": "assistant", "content": "Good morning."}]}
+
+
+builder = StateGraph(State)
+builder.add_node("chat", chat)
+builder.add_edge(START, "chat")
+graph = builder.compile()
+
+
+def misbehaves() -> bool:
+    """The answer has no content to show."""
+    return not hasattr(graph.invoke({"messages": [HumanMessage("Hello.")]})["messages"][-1], "content")

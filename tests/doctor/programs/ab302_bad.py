@@ -1,0 +1,34 @@
+"""A tool updates the state and forgets the message that answers its call."""
+
+from __future__ import annotations
+
+from langchain.tools import tool
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+
+
+class State(MessagesState):
+    step: int
+
+
+@tool
+def next_step(number: int) -> Command:
+    """Moves the plan to a step, by its number."""
+    return Command(update={"step": number})  # finds AB302
+
+
+builder = StateGraph(State)
+builder.add_node("tools", ToolNode([next_step]))
+builder.add_edge(START, "tools")
+graph = builder.compile()
+
+
+def misbehaves() -> bool:
+    """The run ends with an error."""
+    call = {"name": "next_step", "args": {"number": 2}, "id": "c1"}
+    try:
+        return graph.invoke({"messages": [AIMessage("", tool_calls=[call])]})["step"] != 2
+    except ValueError:
+        return True

@@ -1,0 +1,38 @@
+"""A node asks, then writes. What stands before the question may run twice without harm."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+
+orders: list[str] = []
+
+
+class State(TypedDict):
+    item: str
+    answer: str
+
+
+def order(state: State) -> dict:
+    answer = interrupt("May I order that?")
+    if answer == "yes":
+        orders.append(state["item"])
+    return {"answer": answer}
+
+
+builder = StateGraph(State)
+builder.add_node("order", order)
+builder.add_edge(START, "order")
+graph = builder.compile(checkpointer=InMemorySaver())
+
+
+def misbehaves() -> bool:
+    """One order was given, and two were made."""
+    orders.clear()
+    config = {"configurable": {"thread_id": "t1"}}
+    graph.invoke({"item": "van"}, config)
+    graph.invoke(Command(resume="yes"), config)
+    return orders == ["van", "van"]
