@@ -116,7 +116,8 @@ _NAMES = {
 def chart(found: Mapping[str, Any], language: str = "en", names: Mapping[str, str] | None = None) -> str:
     """An SVG picture: a bar an arm on the held-out half, fresh, stale and other, with the interval of the fresh share.
 
-    `names` are what the picture calls the arms, beside names of its own for those of `make eval`. Its colours follow the reader's light or dark page.
+    `names` are what the picture calls the arms, beside names of its own for those of `make eval`. Its colours follow the
+    reader's light or dark page.
     """
     words, called = _WORDS[language], {**_NAMES[language], **(names or {})}
     arms = {
