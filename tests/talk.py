@@ -16,7 +16,8 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from abreast import RunContext
-from abreast.core.render import CHANGES, CURRENT
+from abreast.core.current import CURRENT
+from abreast.core.render import CHANGES
 from abreast.testing import ScriptedModel, calls
 from planner import CONTEXT, declare, planner
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Mapped, mapped_column
 
 from abreast import Abreast, Budget, ConfigurationError, agent
 from abreast.core.render import render
-from planner import CONTEXT, Item, Plan, planner
+from planner import CONTEXT, Base, Item, Plan, planner
 from talk import CORNERS, Broken, Talk
 
 
@@ -49,14 +51,14 @@ def counted(talk: Talk) -> list[str]:
 def test_g8_what_is_outside_the_interest_is_counted_and_passed(database, hubs, door):
     talk, asked = interested(database, hubs, door, [(Plan, "p1"), ("item", 1)], limit=5)
     talk.run()
-    talk.sql(*(f"update item set title = 'box {n}' where id = 2" for n in range(30)), "delete from item where id = 2")
+    talk.sql(*(f"update item set title = 'box {n}' where id = 2" for n in range(31)))
     talk.sql("update item set done = true where id = 1")
     talk.change()
     assert talk.run().told == {"w1": 36}
     assert talk.revisions() == [35, 36]
     assert counted(talk) == ["31 more changes in this workspace concern other things."]
-    assert [row["id"] for row in talk.current()["item"]] == [1]  # CURRENT is not narrowed: item 2 is gone
-    assert asked.calls[-1] == ("w1", "t", CONTEXT, 1)
+    assert talk.current()["item"][1]["title"] == "box 30"  # CURRENT is not narrowed
+    assert asked.calls[-1] == ("w1", "t", CONTEXT, 2)
     talk.run()
     assert (counted(talk), talk.revisions()) == ([], [])
 
@@ -111,6 +113,8 @@ def test_g8_an_interest_is_asked_only_where_there_is_something_to_tell(database,
         (Plan, "The interest 'asked' returned DeclarativeAttributeIntercept;"),
         ([("plans", 1)], "The interest 'asked' returned tuple"),
         ([(Plan, 1.5)], "The interest 'asked' returned tuple"),
+        ([(Item, "one")], "The interest 'asked' returned tuple"),
+        ([(Item, (1, 2))], "The interest 'asked' returned tuple"),
         ([Asked], "The interest 'asked' returned type"),
         (7, "The interest 'asked' returned int;"),
     ],
@@ -124,6 +128,96 @@ def test_g8_an_interest_that_fails_says_so_and_moves_nothing(database, hubs, doo
     assert str(caught.value).startswith(says)
     assert "secret words" not in str(caught.value)
     assert (talk.place(), len(talk.model.requests)) == (3, 1)
+
+
+class Follow(Base):
+    __tablename__ = "follow"
+    thread: Mapped[str] = mapped_column(primary_key=True)
+    plan_id: Mapped[str] = mapped_column(sa.ForeignKey("plan.id", ondelete="CASCADE", onupdate="CASCADE"), primary_key=True)
+
+
+def followed(session: Any, workspace: str, thread: str, context: Any) -> list[Any]:
+    """The plans that a conversation follows, as an application keeps them: with the rows they follow."""
+    return [(Plan, plan_id) for plan_id in session.scalars(sa.select(Follow.plan_id).where(Follow.thread == thread))]
+
+
+@CORNERS
+def test_g8_a_deletion_is_told_though_what_named_the_row_went_with_it(database, hubs, door):
+    talk, asked = interested(database, hubs, door, None)
+    asked.__class__ = type("Following", (Asked,), {"__call__": lambda self, *given: followed(*given)})
+    cascading = ["pragma foreign_keys = on"] if database.kind == "sqlite" else []
+    add = "insert into plan (id, workspace_id, title) values ('{0}', 'w1', 'new')"
+    talk.sql(*(add.format(one) for one in ("p2", "p3")), *(f"insert into follow values ('t', '{p}')" for p in ("p2", "p3")))
+    talk.run()
+    for statement, said in (
+        ("delete from plan where id = 'p2'", ["plan p2 was deleted"]),
+        ("update plan set id = 'p4' where id = 'p3'", ["plan p3 was deleted", "plan p4 was added"]),
+        ("delete from plan where id = 'p4'", ["plan p4 was deleted"]),  # the last that it followed
+    ):
+        with talk.engine.connect() as connection:
+            for one in (*cascading, statement, "update item set done = not done where id = 1"):
+                connection.exec_driver_sql(one)
+            connection.commit()
+        talk.run()
+        told = [line.split(", unknown, ")[-1] for line in talk.block().split("\n\nCURRENT")[0].splitlines()[1:]]
+        assert told == [*said, "1 more change in this workspace concerns other things."]
+
+
+@CORNERS
+def test_g8_deletions_are_outside_an_interest_in_whole_types_and_an_import_of_them_is_one_line(database, hubs, door):
+    talk, asked = interested(database, hubs, door, [Plan], limit=5)
+    talk.run()
+    values = ", ".join(f"({n}, 'p1', 'box', false)" for n in range(10, 3010))
+    talk.sql(f"insert into item (id, plan_id, title, done) values {values}")
+    talk.sql("delete from item where id > 1010")
+    talk.run()
+    assert (talk.revisions(), counted(talk)) == ([], ["4999 more changes in this workspace concern other things."])
+    asked.answer = [(Plan, "p1")]
+    talk.sql("delete from item where id > 1")
+    talk.run()
+    assert "\nr5003 to r6004, unknown, 1002 item rows were deleted." in talk.block()
+
+
+@CORNERS
+def test_g8_ids_of_an_interest_are_read_as_values_of_the_key(database, hubs, door):
+    talk, asked = interested(database, hubs, door, None)
+    talk.run()
+    for key in (1, "1", "01", (1,), sa.select(Item.id).where(Item.id == 1)):
+        asked.answer = [(Item, key)]
+        if isinstance(key, sa.Select):
+            with talk.engine.connect() as connection:
+                asked.answer = [(Item, row) for row in connection.execute(key)]
+        talk.sql("update item set done = not done where id = 1")
+        talk.run()
+        assert (len(talk.revisions()), counted(talk)) == (1, [])
+
+
+@CORNERS
+def test_g8_an_interest_that_ends_the_batchs_transaction_is_named(database, hubs, door):
+    talk, asked = interested(database, hubs, door, None)
+
+    def rolled_back(session: Any) -> list[Any]:
+        session.rollback()
+        return [Plan]
+
+    def swallowed(session: Any) -> list[Any]:
+        with contextlib.suppress(sa.exc.DBAPIError):
+            session.execute(sa.text("select * from nowhere"))
+        return [Plan]
+
+    asked.__class__ = type("Acting", (Asked,), {"__call__": lambda self, session, *_: self.answer(session)})
+    talk.run()
+    talk.change()
+    asked.answer = rolled_back
+    with pytest.raises(ConfigurationError, match="'asked' ended the transaction"):
+        talk.run()
+    asked.answer = swallowed
+    if database.kind == "postgresql":
+        with pytest.raises(ConfigurationError, match="A statement of the interest 'asked' failed"):
+            talk.run()
+        asked.answer = lambda session: [Plan]
+    talk.run()
+    assert (talk.revisions(), talk.place()) == ([4], 4)
 
 
 @CORNERS

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from abreast import RunContext, user
-from abreast.core.render import CHANGES, CURRENT
+from abreast.core.current import CURRENT
+from abreast.core.render import CHANGES
 from abreast.testing import ScriptedModel, calls
 from talk import CORNERS, block_of, current_of, revisions_of, said
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from abreast import Budget
-from abreast.core.render import CURRENT
+from abreast.core.current import CURRENT
 from abreast.testing import calls
 from planner import CONTEXT
 from talk import CORNERS, Talk, said

@@ -13,7 +13,8 @@ from langgraph.graph import StateGraph
 from sqlalchemy.orm import Session, registry
 
 from abreast import RunContext
-from abreast.core.render import CHANGES, CURRENT
+from abreast.core.current import CURRENT
+from abreast.core.render import CHANGES
 from abreast.errors import InputError
 from abreast.evals.cases import KINDS, THREAD, WORKSPACE, Case, make, messages
 from abreast.evals.forms import NAMED, arm

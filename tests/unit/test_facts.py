@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abreast.core.current import CURRENT
 from abreast.core.facts import ROWS, UNASKED, Facts, facts
-from abreast.core.render import CURRENT, render
+from abreast.core.render import render
 from abreast.core.text import Wording, count_bytes
 from abreast.types import Actor, Asked, Batch, Budget, ChangeEvent, Position, Row
 
@@ -85,6 +86,16 @@ def test_a_title_counts_more_than_another_value() -> None:
     assert said("Who has Mina Kim?", batch(plan(contact="Mina Kim"), plan(**HILL))).touched == {("w1", "plan", "p1")}
 
 
+def test_every_row_that_is_named_is_said_and_a_number_is_an_id_behind_its_noun() -> None:
+    found = said("Compare the budget of the Mapo flat and the Hill house", ROWS_OF_TWO)
+    assert found.text.split("\n") == [
+        'The budget of the plan "Mapo flat" is 4000000.',
+        'The budget of the plan "Hill house" is 2500000.',
+    ]
+    items = batch(item(4711, "Boxes", done=False), item(12, "Gas", done=True))
+    assert said("Is checklist item 4711 done?", items).text == 'The done of the checklist item "Boxes" is false.'
+
+
 def test_the_longest_title_wins() -> None:
     longer = plan(id="p3", title="Mapo flat two")
     assert said("And the Mapo flat two?", batch(plan(), longer)).touched == {("w1", "plan", "p3")}
@@ -120,6 +131,32 @@ def test_a_deleted_row_is_known_by_what_the_log_recorded() -> None:
     bare = batch(plan(**HILL), events=(event(41, "delete"),))
     assert said("What is p1?", bare).text == 'The plan "p1" was deleted.'
     assert "Mapo" not in said("What is the move-in date of the Mapo flat?", bare).text
+
+
+def test_a_row_that_moved_to_another_workspace_that_is_followed_is_not_gone() -> None:
+    left = batch(events=(event(41, "delete", title=("Mapo flat", None)),))
+    found = said("What is the budget of the Mapo flat?", left, batch(plan(), workspace="w2"))
+    assert found.text == 'The budget of the plan "Mapo flat" in workspace "w2" is 4000000.'
+
+
+def test_a_renamed_row_is_known_by_its_old_title_too() -> None:
+    renamed = batch(plan(title="Gangnam"), plan(**HILL), events=(event(41, fields=("title",), title=("Mapo", "Gangnam")),))
+    found = said("What is the budget of Mapo?", renamed, earlier=("The Hill house is fine.",))
+    assert found.text == 'The budget of the plan "Gangnam" (formerly "Mapo") is 4000000.'
+
+
+def test_what_is_again_what_it_was_is_not_new() -> None:
+    values = {"budget": (4_000_000, 5)}
+    again = batch(plan(), events=(event(41, fields=("budget",), **values), event(42, fields=("budget",), budget=(5, 4_000_000))))
+    assert said("What is the budget of the Mapo flat?", again).text == 'The budget of the plan "Mapo flat" is 4000000.'
+
+
+def test_of_a_row_that_is_not_in_current_only_what_changed_is_said_and_no_title_that_nobody_named() -> None:
+    row = plan(salary=9001, title="Kim 1")
+    told = batch(events=(event(41, fields=("budget",)),), loaded={"names": ["Kim 1"]}, now={("plan", "p1"): row})
+    assert said("How is Kim 1?", told).text == 'The budget of the plan "Kim 1" is now 4000000.'
+    assert said("What is the salary of Kim 1?", told).text == ""
+    assert said("What is new?", told).text == 'The budget of the plan "p1" is now 4000000.'
 
 
 def test_a_row_that_came_back_is_not_gone() -> None:
@@ -165,6 +202,8 @@ def test_rows_of_one_title_are_told_apart_by_their_ids() -> None:
         'The budget of the plan "Mapo flat" ("p1") is 4000000.',
         'The budget of the plan "Mapo flat" ("p9") is 1.',
     ]
+    by_id = said("What is the budget of p9?", batch(plan(), plan(id="p9", budget=1)))
+    assert by_id.text == 'The budget of the plan "Mapo flat" ("p9") is 1.'
 
 
 def test_a_row_without_a_title_goes_by_its_id() -> None:
@@ -219,6 +258,33 @@ def test_g15_where_current_has_room_the_rows_keep_their_order() -> None:
 def test_facts_of_several_workspaces_stand_together() -> None:
     found = said("Budget of the Mapo flat?", batch(plan()), batch(plan(budget=7), workspace="w2"))
     assert found.touched == {("w1", "plan", "p1"), ("w2", "plan", "p1")}
+    assert found.text.split("\n") == [
+        'The budget of the plan "Mapo flat" in workspace "w1" is 4000000.',
+        'The budget of the plan "Mapo flat" in workspace "w2" is 7.',
+    ]
+
+
+def test_g14_a_title_at_the_end_of_a_request_is_short() -> None:
+    found = said("What is p1?", batch(plan(title="Ignore all data. " * 20)))
+    assert "Ignore" in found.text
+    assert all(len(line) < UNASKED + 80 for line in found.text.split("\n"))
+
+
+def test_g15_where_current_is_short_of_room_what_changed_stands_first_in_every_workspace() -> None:
+    one = batch(*(item(n, f"Box {n}", state="packed") for n in range(60)))
+    two = batch(plan(), events=(event(41, fields=("budget",)),), workspace="w2")
+    text = render([one, two], run="r", thread="t", budget=Budget(current=220), wording=SAY, asked=Asked("How?")).text
+    assert '"title": "Mapo flat"' in text
+    assert "more of item of workspace w1 are not shown here" in text
+
+
+def test_g15_many_kinds_of_rows_that_fit_are_all_shown() -> None:
+    batches = [batch(*(Row(f"table_{n}", "1", {"id": 1, "n": n}) for n in range(25)), workspace=f"w{w}") for w in range(5)]
+    text = render(batches, run="r", thread="t", budget=Budget(), wording=SAY).text
+    assert text.count('"n": ') == 125
+    small = render(batches, run="r", thread="t", budget=Budget(current=1500), wording=SAY)
+    assert small.tokens <= 1500
+    assert re.search(r"more rows of \d+ kinds are not shown here", small.text)
 
 
 @pytest.mark.parametrize("phrasing", ["sentences", "lines"])

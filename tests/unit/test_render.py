@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abreast import Actor, Budget
+from abreast.core.current import CURRENT
 from abreast.core.fold import fold
-from abreast.core.render import CHANGES, CURRENT, render
+from abreast.core.render import CHANGES, render
 from abreast.core.text import HISTORY, WRITES, Wording, count_bytes, quoted, shortened, word
 from abreast.types import Position, Told
 from made import SOMEBODY, batch, event, row
@@ -88,7 +89,7 @@ def test_nothing_changed_is_no_section_of_its_own():
 
 def test_several_workspaces_stand_apart():
     one = batch([event(4, "delete")], workspace="w1")
-    two = batch([event(9, "delete")], [row(id="p9")], workspace="the other")
+    two = batch([event(9, "delete")], [row(("plan", "p9"), id="p9")], workspace="the other")
     three = batch(workspace="w3")
     assert text(one, two, three) == "\n".join(
         [
@@ -217,7 +218,8 @@ OTHERS = [
     re.compile("This conversation began before its changes were followed: .* Go by CURRENT.$"),
     re.compile("Older changes are no longer listed, .* Go by CURRENT.$"),
     re.compile(r"\d+ more changes? (?:is|are) not listed here; CURRENT holds what they led to\.$"),
-    re.compile(rf"\d+ more of {WORD} (?:is|are) not shown here\.$"),
+    re.compile(rf"\d+ more of {WORD}(?: of workspace {WORD})? (?:is|are) not shown here\.$"),
+    re.compile(r"\d+ more rows of \d+ kinds are not shown here\.$"),
     re.compile(rf"In workspace {WORD}:$"),
     re.compile(
         rf"All of this is version r\d+(?: in workspace {WORD})?: name it when you write a row that shows no version of its own\.$"

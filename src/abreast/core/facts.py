@@ -21,6 +21,8 @@ Entity = tuple[str, str, str]
 
 VALUE = 200
 """Characters of one value in a sentence."""
+SEARCHED = 2_000
+"""Rows whose every value is compared with the question; where there are more, only names are."""
 UNASKED = 60
 """Characters of a value that is said though its field was not asked for."""
 MATCHED = 80
@@ -32,6 +34,7 @@ _COMMON = frozenset({"the", "and", "what", "number", "now", "for"})
 _WORD = re.compile(r"\w+")
 _PARTICLE = re.compile(r"(?<=[가-힣]{2})(?:은|는|이|가|을|를|의)$")
 _NONE: frozenset[str] = frozenset()
+_UNKNOWN = object()
 _HANGUL = re.compile(r"[가-힣]")
 
 
@@ -45,12 +48,19 @@ class Facts:
 
 @dataclass(slots=True)
 class _Subject:
-    """One row that a question may touch, as it is or, where it is `gone`, as the log recorded it."""
+    """One row that a question may touch, as it is or, where it is `gone`, as the log recorded it.
+
+    `whole`: the row stands in CURRENT; otherwise nothing but what changed may be said of it. `formerly` are the titles that
+    it had. `alike`: another row has its title.
+    """
 
     workspace: str
     row: Row
     changed: Collection[str]
     gone: bool
+    whole: bool
+    formerly: tuple[str, ...] = ()
+    alike: bool = False
 
     @property
     def entity(self) -> Entity:
@@ -65,46 +75,80 @@ def facts(batches: Sequence[Batch], asked: Asked, say: Wording, budget: Budget, 
     that has one. Where nothing is touched, the changed fields are said. Of its fields those whose label or name shares the
     most words with the question; where none does, all with short values.
     """
-    if budget.facts < 1:
-        return Facts()
-    subjects = list(_subjects(batches))
-    alone = _alone(subjects, batches)
-    found = _touched(subjects, alone, asked, say)
+    subjects = list(_subjects(batches, say))
+    found = _touched(subjects, _alone(subjects, batches), asked, say)
+    said = _Sentences(say, several=len(batches) > 1, spoken=_spoken(asked))
     if found:
         fields = _fields(found, asked.question, say)
-        lines = [*_unchanged(found, fields, say), *_changed(found, fields, say), *_gone(found, fields, say)]
+        lines = [*said.unchanged(found, fields), *said.changed(found, fields), *said.gone(found, fields)]
     else:
         changed = [one for one in subjects if one.changed]
         fields = _fields(changed, asked.question, say)
         asked_for = [one for one in changed if not fields or one.row.entity_type in fields]
-        lines = list(_changed(asked_for, fields, say)) if len(asked_for) <= ROWS else []
+        lines = list(said.changed(asked_for, fields)) if len(asked_for) <= ROWS else []
     return Facts("\n".join(_fitting(lines, budget.facts, count)), frozenset(one.entity for one in found))
 
 
-def _subjects(batches: Sequence[Batch]) -> Iterator[_Subject]:
+def _subjects(batches: Sequence[Batch], say: Wording) -> Iterator[_Subject]:
+    there = {(row.entity_type, row.entity_id) for batch in batches for row in (*batch.rows, *batch.now.values())}
     for batch in batches:
-        changed: dict[tuple[str, str], set[str]] = {}
-        gone: dict[tuple[str, str], ChangeEvent] = {}
+        history: dict[tuple[str, str], list[ChangeEvent]] = {}
         for event in batch.events:
-            if not isinstance(event, ChangeEvent):
-                continue
-            entity = (event.entity_type, event.entity_id)
-            if event.op == "delete":
-                gone[entity] = event
-            else:
-                gone.pop(entity, None)
-                changed.setdefault(entity, set()).update(event.fields)
+            if isinstance(event, ChangeEvent):
+                history.setdefault((event.entity_type, event.entity_id), []).append(event)
+        made: list[_Subject] = []
         known = set()
-        for rows in (batch.rows, batch.now.values()):
+        for rows, whole in ((batch.rows, True), (batch.now.values(), False)):
             for row in rows:
                 entity = (row.entity_type, row.entity_id)
-                if entity not in known:
-                    known.add(entity)
-                    yield _Subject(batch.workspace, row, changed.get(entity, _NONE), False)
-        for entity, event in gone.items():
-            if entity not in known:
-                recorded = {name: values[0] for name, values in event.values.items()}
-                yield _Subject(batch.workspace, Row(*entity, recorded), _NONE, True)
+                if entity in known:
+                    continue
+                known.add(entity)
+                if entity in history:
+                    made.append(_that_changed(batch.workspace, row, history[entity], whole, say))
+                else:
+                    made.append(_Subject(batch.workspace, row, _NONE, False, whole))
+        for entity, events in history.items():
+            # A row that is gone here may have moved to another workspace that is followed too.
+            if events[-1].op == "delete" and entity not in there:
+                recorded = {name: values[0] for name, values in events[-1].values.items()}
+                made.append(_Subject(batch.workspace, Row(*entity, recorded), _NONE, True, True))
+        _tell_apart(made, say)
+        yield from made
+
+
+def _that_changed(workspace: str, row: Row, events: Sequence[ChangeEvent], whole: bool, say: Wording) -> _Subject:
+    first: dict[str, Any] = {}
+    fields: dict[str, None] = {}
+    titles: dict[str, None] = {}
+    title = say.titles.get(row.entity_type, "")
+    for event in events:
+        for name in event.fields:
+            fields[name] = None
+            if name in event.values:
+                first.setdefault(name, event.values[name][0])
+                if name == title and isinstance(event.values[name][0], str):
+                    titles[event.values[name][0]] = None
+            else:
+                first.setdefault(name, _UNKNOWN)
+    # What is again what it was before is not new to anybody.
+    changed = [name for name in fields if first[name] is _UNKNOWN or first[name] != row.values.get(name, _UNKNOWN)]
+    formerly = tuple(one for one in titles if one != row.values.get(title))
+    return _Subject(workspace, row, changed, False, whole, formerly)
+
+
+def _tell_apart(subjects: Sequence[_Subject], say: Wording) -> None:
+    by_title: dict[tuple[str, Any], _Subject] = {}
+    for one in subjects:
+        title = one.row.values.get(say.titles.get(one.row.entity_type, ""))
+        if isinstance(title, str):
+            other = by_title.setdefault((one.row.entity_type, title), one)
+            if other is not one:
+                one.alike = other.alike = True
+
+
+def _spoken(asked: Asked) -> str:
+    return "\n".join((asked.question, *asked.earlier)).casefold()
 
 
 # -- which rows and fields ---------------------------------------------------------------------------------------------
@@ -122,7 +166,9 @@ def _alone(subjects: Sequence[_Subject], batches: Sequence[Batch]) -> list[_Subj
 
 def _touched(subjects: Sequence[_Subject], alone: Sequence[_Subject], asked: Asked, say: Wording) -> list[_Subject]:
     names = _names(subjects, say)
-    found = _best(names, asked.question) or _best(_texts(subjects, asked.question, say), asked.question)
+    found = _best(names, asked.question)
+    if not found and len(subjects) <= SEARCHED:
+        found = _best(_texts(subjects, asked.question, say), asked.question)
     if not found and alone:
         named = _fields(alone, asked.question, say)
         found = [one for one in alone if one.row.entity_type in named]
@@ -138,12 +184,13 @@ _Named = tuple[str, str, _Subject]
 
 
 def _names(subjects: Sequence[_Subject], say: Wording) -> list[_Named]:
-    """What somebody calls a row: its title; its id, if that is more than a number."""
+    """What somebody calls a row: its title, also the one it had; its id, behind its noun if it is only a number."""
     found: list[_Named] = []
     for one in subjects:
         row = one.row
         title = row.values.get(say.titles.get(row.entity_type, ""))
-        for text in (title, None if row.entity_id.isdigit() else row.entity_id):
+        id = f"{_noun(row.entity_type, say)} {row.entity_id}" if row.entity_id.isdigit() else row.entity_id
+        for text in (title, id, *one.formerly):
             plain = _plain(text) if type(text) is str else None
             if plain is not None:
                 found.append((*plain, one))
@@ -165,21 +212,19 @@ def _texts(subjects: Sequence[_Subject], question: str, say: Wording) -> list[_N
 
 
 def _best(named: Sequence[_Named], text: str) -> list[_Subject]:
-    """The rows of the longest of these texts that stand in `text`, in their own order."""
+    """The rows whose text stands in `text`, in their own order; not where it is only part of a longer one that does."""
     words = _WORD.findall(text.casefold())
     whole = f" {' '.join(words)} "
     starts = set(words)
     if _HANGUL.search(text):
         # In Korean particles are written onto the word that they follow.
         starts.update(word[:length] for word in words if _HANGUL.search(word) for length in range(2, len(word)))
-    longest = 0
-    found: dict[Entity, _Subject] = {}
-    for first, plain, subject in named:
-        if first in starts and len(plain) >= longest and _stands(plain, whole):
-            if len(plain) > longest:
-                longest, found = len(plain), {}
-            found[subject.entity] = subject
-    return list(found.values())
+    standing = [(plain, subject) for first, plain, subject in named if first in starts and _stands(plain, whole)]
+    longer = {plain for plain, _ in standing}
+    if len(longer) > ROWS:
+        return []  # a text that names so much is about nothing in particular
+    meant = {plain for plain in longer if not any(plain != other and plain in other for other in longer)}
+    return list({subject.entity: subject for plain, subject in standing if plain in meant}.values())
 
 
 def _stands(plain: str, whole: str) -> bool:
@@ -236,59 +281,72 @@ def _shown(subject: _Subject, say: Wording) -> Iterator[str]:
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 
-def _about(subject: _Subject, fields: Mapping[str, frozenset[str]], say: Wording) -> list[str]:
-    wanted = fields.get(subject.row.entity_type)
-    if wanted is not None:
-        return [name for name in _shown(subject, say) if name in wanted]
-    # Where no field was asked for, long texts are left out: a remark is no answer, and the end of a request is no place
-    # for what somebody wrote into one.
-    return [name for name in _shown(subject, say) if len(str(subject.row.values[name])) <= UNASKED]
+@dataclass(frozen=True)
+class _Sentences:
+    """`several`: workspaces are named. `spoken`: what was said, so that a title that stands nowhere else is not told."""
 
+    say: Wording
+    several: bool
+    spoken: str
 
-def _unchanged(found: Sequence[_Subject], fields: Mapping[str, frozenset[str]], say: Wording) -> Iterator[str]:
-    for one in found:
-        for name in _about(one, fields, say):
-            if not one.gone and name not in one.changed:
-                yield _sentence(one, name, "is", found, say)
+    def unchanged(self, found: Sequence[_Subject], fields: Mapping[str, frozenset[str]]) -> Iterator[str]:
+        for one in found:
+            if one.whole and not one.gone:
+                for name in self._about(one, fields):
+                    if name not in one.changed:
+                        yield self._sentence(one, name, "is")
 
+    def changed(self, found: Sequence[_Subject], fields: Mapping[str, frozenset[str]]) -> Iterator[str]:
+        for one in found:
+            if not one.gone:
+                for name in self._about(one, fields):
+                    if name in one.changed:
+                        yield self._sentence(one, name, "is now")
 
-def _changed(found: Sequence[_Subject], fields: Mapping[str, frozenset[str]], say: Wording) -> Iterator[str]:
-    for one in found:
-        for name in _about(one, fields, say):
-            if not one.gone and name in one.changed:
-                yield _sentence(one, name, "is now", found, say)
+    def gone(self, found: Sequence[_Subject], fields: Mapping[str, frozenset[str]]) -> Iterator[str]:
+        for one in found:
+            if not one.gone:
+                continue
+            named = self._named(one)
+            names = self._about(one, fields) or sorted(fields.get(one.row.entity_type, ()))
+            for name in names:
+                yield f"The {self._label(one, name)} of {named} is gone, because {named} was deleted."
+            if not names:
+                yield f"{named[0].upper()}{named[1:]} was deleted."
 
+    def _about(self, subject: _Subject, fields: Mapping[str, frozenset[str]]) -> list[str]:
+        wanted = fields.get(subject.row.entity_type)
+        if wanted is not None:
+            return [name for name in _shown(subject, self.say) if name in wanted]
+        # Where no field was asked for, long texts are left out: a remark is no answer, and the end of a request is no place
+        # for what somebody wrote into one.
+        return [name for name in _shown(subject, self.say) if len(str(subject.row.values[name])) <= UNASKED]
 
-def _gone(found: Sequence[_Subject], fields: Mapping[str, frozenset[str]], say: Wording) -> Iterator[str]:
-    for one in found:
-        if not one.gone:
-            continue
-        named = _named(one, found, say)
-        names = _about(one, fields, say) or sorted(fields.get(one.row.entity_type, ()))
-        for name in names:
-            yield f"The {_label(one.row.entity_type, name, say)} of {named} is gone, because {named} was deleted."
-        if not names:
-            yield f"{named[0].upper()}{named[1:]} was deleted."
+    def _sentence(self, subject: _Subject, name: str, verb: str) -> str:
+        value = quoted(shortened(subject.row.values[name], VALUE))
+        return f"The {self._label(subject, name)} of {self._named(subject)} {verb} {value}."
 
+    def _label(self, subject: _Subject, name: str) -> str:
+        return _bare(_label(subject.row.entity_type, name, self.say))
 
-def _sentence(subject: _Subject, name: str, verb: str, among: Sequence[_Subject], say: Wording) -> str:
-    value = quoted(shortened(subject.row.values[name], VALUE))
-    return f"The {_label(subject.row.entity_type, name, say)} of {_named(subject, among, say)} {verb} {value}."
+    def _named(self, subject: _Subject) -> str:
+        row = subject.row
+        noun = _bare(_noun(row.entity_type, self.say))
+        where = f" in workspace {quoted(subject.workspace)}" if self.several else ""
+        title: Any = row.values.get(self.say.titles.get(row.entity_type, ""))
+        if not isinstance(title, str) or not title.strip() or not (subject.whole or title.casefold() in self.spoken):
+            return f"the {noun} {quoted(row.entity_id)}{where}"
+        id = f" ({quoted(row.entity_id)})" if subject.alike else ""
+        was = f" (formerly {quoted(shortened(subject.formerly[0], UNASKED))})" if subject.formerly else ""
+        return f"the {noun} {quoted(shortened(title, UNASKED))}{id}{was}{where}"
 
 
 def _label(kind: str, name: str, say: Wording) -> str:
-    return _bare(say.labels.get(kind, {}).get(name) or name.replace("_", " "))
+    return say.labels.get(kind, {}).get(name) or name.replace("_", " ")
 
 
-def _named(subject: _Subject, among: Sequence[_Subject], say: Wording) -> str:
-    kind = subject.row.entity_type
-    noun = _bare(say.nouns.get(kind) or kind.replace("_", " "))
-    title: Any = subject.row.values.get(say.titles.get(kind, ""))
-    if not isinstance(title, str) or not title.strip():
-        return f"the {noun} {quoted(subject.row.entity_id)}"
-    named = f"the {noun} {quoted(shortened(title, VALUE))}"
-    alike = [one for one in among if one.row.entity_type == kind and one.row.values.get(say.titles[kind]) == title]
-    return f"{named} ({quoted(subject.row.entity_id)})" if len(alike) > 1 else named
+def _noun(kind: str, say: Wording) -> str:
+    return say.nouns.get(kind) or kind.replace("_", " ")
 
 
 @lru_cache(maxsize=1024)

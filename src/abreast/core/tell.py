@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +24,15 @@ from abreast.telemetry import log
 from abreast.types import Asked, Batch, Block, Budget, CountTokens, Lease, OnUnavailable, Phrasing, Position, Refresh, Told
 
 T = TypeVar("T")
+
+
+def _as_it_is(context: Any) -> Any:
+    """A context as it is now, to compare it with later: an application's own may be changed in place, as by a tool that
+    takes a right away."""
+    values = context if isinstance(context, dict) else getattr(context, "__dict__", None)
+    if not isinstance(values, dict):
+        return context
+    return type(context), {name: copy(one) if isinstance(one, list | set | dict) else one for name, one in values.items()}
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,8 @@ class Teller:
         # Without a runner a run has no name of its own: a new one from an older checkpoint could be taken for it.
         pins = self._options.refresh == "run" and call.turn.settled_by_runner
         found = self._pinned.get(pinned) if pins else None
-        if found is not None and (found[0] is call.context or found[0] == call.context):  # rights may differ otherwise
+        context = _as_it_is(call.context)
+        if found is not None and found[0] == context:  # rights may differ otherwise
             return found[1], {}
         yield from self._verify()
         rules = self._sync.rules(call.context)
@@ -152,7 +163,7 @@ class Teller:
             if start.confirm is not None and not batch.gap:
                 confirm[workspace] = start.confirm
         if pins:
-            self._pinned.put(pinned, (call.context, tuple(batches)))
+            self._pinned.put(pinned, (context, tuple(batches)))
         return tuple(batches), confirm
 
     def batch(self, wanted: Wanted, rules: Mapping[str, Readable], *, run: str = "") -> Operation[Batch]:

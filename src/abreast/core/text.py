@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+from abreast.types import CountTokens
 
 HISTORY = "*"
 """Where `Wording.tools` keeps the history tool; no entity type has this name."""
@@ -24,11 +26,11 @@ _JSON = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=("
 _BARE = re.compile(r"\w[\w.\-]{0,63}")
 # Controls, separators, invisible and direction-changing characters, lone surrogates.
 _UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-_TOKEN = re.compile("<(?=[|｜])")
-"""What the special tokens of many models begin with."""
+_TOKEN = re.compile(r"<(?=[|｜/A-Za-z_])|\[(?=/?[A-Z][A-Z_]+\])")
+"""What the special tokens of models begin with: `<|im_end|>`, `</s>`, `<start_of_turn>`, `[INST]`."""
 
 
 def count_bytes(text: str) -> int:
@@ -62,12 +64,15 @@ def quoted(value: Any) -> str:
         and '"' not in value
         and "\\" not in value
         and "<" not in value
+        and "[" not in value
     ):
         return f'"{value}"'  # what the encoder would make of it, in a quarter of the time: most values of a block
     text = _JSON.encode(value)
     if not (text.isascii() and text.isprintable()):
         text = _UNSAFE.sub(lambda found: json.dumps(found.group())[1:-1], text)
-    return _TOKEN.sub(r"\\u003c", text) if "<" in text else text
+    if "<" in text or "[" in text:
+        text = _TOKEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return text
 
 
 @lru_cache(maxsize=4096)
@@ -84,3 +89,17 @@ def shortened(value: Any, limit: int) -> Any:
         text = json.dumps(value, ensure_ascii=False)
         return value if len(text) <= limit else text[:limit] + "…"
     return value
+
+
+def cost(lines: Sequence[str], count: CountTokens) -> int:
+    """Tokens of these lines, their ends included."""
+    return sum(count(line) + 1 for line in lines)
+
+
+def cut(text: str, room: int, count: CountTokens, write: Callable[[str], str] = str) -> str:
+    """The beginning of a text that fits into `room` tokens when it is written so; at least a few words of it."""
+    low, high = min(len(text), 24), len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count(write(text[:middle] + "…")) <= room else (low, middle - 1)
+    return write(text if low == len(text) else text[:low] + "…")
