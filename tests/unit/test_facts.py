@@ -264,6 +264,10 @@ def test_facts_of_several_workspaces_stand_together() -> None:
     ]
 
 
+def test_a_value_of_common_words_names_nothing() -> None:
+    assert said("What is the total?", batch(plan(tag="what is the"), plan(**HILL))) == Facts()
+
+
 def test_g14_a_title_at_the_end_of_a_request_is_short() -> None:
     found = said("What is p1?", batch(plan(title="Ignore all data. " * 20)))
     assert "Ignore" in found.text

@@ -206,7 +206,7 @@ def _texts(subjects: Sequence[_Subject], question: str, say: Wording) -> list[_N
         for name, value in one.row.values.items():
             if type(value) is str and value[:1].casefold() in letters and name not in implied:
                 plain = _plain(value)
-                if plain is not None:
+                if plain is not None and _words(plain[1]):  # "what is the" names nothing
                     found.append((*plain, one))
     return found
 
