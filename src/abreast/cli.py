@@ -108,15 +108,26 @@ def evaluate(
     model: Annotated[
         str, typer.Option(help="A GGUF file, MODULE:OBJECT, or a chat model by LangChain's name. Empty: a small packaged one.")
     ] = "",
-    arms: Annotated[str, typer.Option(help="Arms by name, with commas, or `all`. Spelled ones: see the guide.")] = "",
+    arms: Annotated[
+        str,
+        typer.Option(
+            help="Forms of the request, with commas, or `all`. Empty: no_sync, ceiling, system_snapshot, system_changes, "
+            "default. These, and how to spell others: docs/guides/eval.md, In which form."
+        ),
+    ] = "",
     kinds: Annotated[str, typer.Option(help="Kinds of case, with commas. Empty: all.")] = "",
     language: Annotated[Literal["en", "ko"], typer.Option(help="The language of the conversations.")] = "en",
     half: Annotated[Literal["both", "choose", "held_out"], typer.Option(help="Half of the cases.")] = "both",
-    number: Annotated[int, typer.Option(min=1, help="Cases of each kind.")] = 28,
-    first: Annotated[int, typer.Option(min=1, help="Only the first ones of each kind.")] = 10**6,
+    number: Annotated[int, typer.Option(min=2, help="Cases of each kind, every other one in the held-out half.")] = 28,
+    first: Annotated[
+        int,
+        typer.Option(min=1, help="Only so many cases of each kind in each half: 1 asks two of each kind.", show_default="all"),
+    ] = 10**6,
     seed: Annotated[int, typer.Option(help="Another seed makes other cases.")] = 7,
     processes: Annotated[int, typer.Option(min=0, help="Workers. 0: as many as there are cores.")] = 0,
-    cache: Annotated[Path | None, typer.Option(help="The file that keeps the answers.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="The file that keeps the answers of all runs.", show_default="~/.cache/abreast/answers.db")
+    ] = None,
     output: Annotated[Path, typer.Option(help="The report, as JSON.")] = Path("results.json"),
     chart: Annotated[Path | None, typer.Option(help="Also draw it, as SVG.")] = None,
     table: Annotated[Path | None, typer.Option(help="Also write it as Markdown tables.")] = None,

@@ -196,7 +196,8 @@ class Batch:
     `events` are the changes to tell, in order, `start < revision <= to`, an import among them as one; `checks` the log's
     check numbers there. `passed` counts those in the same range that concern only what this person may not read,
     `outside` those that the conversation's interest leaves out, and `outside_by` those of them that stand before each
-    event (empty if there are none). `remaining` counts the revisions between `to` and `head`.
+    event (empty if there are none). `remaining` counts the revisions between `to` and `head`;
+    `withholds`: some of those may never be told, because this person may not read them or they concern other things.
     `rows` is CURRENT when no loader replaces it, `loaded` what the loaders returned by name.
     `now` holds the rows that `events` name and `rows` does not. `left_out` counts rows by entity type that exist
     but were not read. `gap`: the log no longer reaches back to where this conversation stands.
@@ -216,6 +217,7 @@ class Batch:
     outside: int = 0
     outside_by: tuple[int, ...] = ()
     remaining: int = 0
+    withholds: bool = False
     gap: bool = False
     outdated_history: bool = False
     telling: Telling = "on"

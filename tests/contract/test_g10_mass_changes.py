@@ -86,6 +86,20 @@ def test_g10_an_import_counts_as_one_towards_the_limit(database, hubs, door):
 
 
 @CORNERS
+def test_g11_rows_deleted_and_imported_again_are_said_to_be_there(database, hubs, door):
+    talk = Talk(database, hubs, door, limit=5)
+    talk.run()
+    talk.sql("delete from item")
+    add(talk, 2, 20)  # item 2 among them
+    talk.run()
+    assert [line.partition(", ")[2] for line in lines(talk)] == [
+        "unknown, item 1 was deleted",
+        "unknown, item 2 was deleted (it is there again)",
+        "system import, 20 item rows were added.",
+    ]
+
+
+@CORNERS
 def test_g10_many_changes_of_one_row_are_no_import(database, hubs, door):
     """Somebody who saves one row sixty times says sixty things about it, and the line bridges from the old answer to now."""
     talk = Talk(database, hubs, door, limit=5)

@@ -12,7 +12,7 @@ from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from abreast import RunContext
+from abreast import Budget, RunContext, user
 from abreast.testing import ScriptedModel
 from talk import CORNERS, block_of
 
@@ -125,3 +125,30 @@ def test_g16_every_kind_of_key_is_found_among_many(database, hubs, door, kind):
     batch = door(hub).batch("w1", after=len(keys), context=CONTEXT)
     assert {event.entity_id for event in batch.events} == found
     assert batch.passed == 1
+
+
+@CORNERS
+@pytest.mark.parametrize("room", [60, 130])
+def test_g16_what_waits_is_not_counted_with_what_this_person_may_not_read(database, hubs, door, room):
+    """Three of fifty changes are his: whether the budget ends the batch or the limit, no number speaks of the others."""
+    engine = database.engine()
+    Base.metadata.create_all(engine)
+    hub = hubs(database, limit=2 if room == 130 else 50, budget=Budget(changes=room if room == 60 else 6000))
+    hub.track(Box, workspace="workspace_id", record="all", readable=lambda context: Box.owner == "u")
+    hub.blocking.install()
+    rows = [{"id": n, "workspace_id": "w1", "note": "", "owner": "u" if n < 3 else "x"} for n in range(50)]
+    with engine.begin() as connection:
+        connection.execute(sa.insert(Box), rows)
+    scripted = ScriptedModel()
+    agent = create_agent(scripted, middleware=[hub.middleware()], context_schema=RunContext, checkpointer=InMemorySaver())
+    door(hub).run(agent, "What is there?", thread="t", context=CONTEXT)
+    for n in range(50):
+        with engine.begin() as connection, hub.attribute(connection, actor=user(f"u_{n % 2}")):
+            connection.execute(sa.update(Box).where(Box.id == n).values(note=f"note {n}"))
+    door(hub).run(agent, "What is new?", thread="t", context=CONTEXT)
+    block = block_of(scripted.requests[-1]).split("\n\nCURRENT")[0]
+    assert [line for line in block.splitlines() if "not listed" in line] == [
+        "2 more changes are not listed here; CURRENT holds what they led to."
+        if room == 60
+        else "Later changes are not listed here; CURRENT holds what they led to."
+    ]

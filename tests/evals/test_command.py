@@ -140,18 +140,31 @@ def test_a_providers_name_is_langchains_although_its_package_is_installed(
 
 
 MODELS = """
-from langchain_core.language_models import FakeListChatModel
-from settings import reply
+from settings import Model, reply
 
-assistant = FakeListChatModel(responses=[reply])
+assistant = Model(responses=[reply])
 """
+SETTINGS = """
+from langchain_core.language_models import FakeListChatModel as Model
+
+reply = "A"
+"""
+OTHER_SETTINGS = SETTINGS.replace('"A"', '"B"')
+OTHER_CLASS = (
+    SETTINGS
+    + """
+
+class Model(Model):
+    pass
+"""
+)
 
 
-def said_in_a_process(folder: Path, content: str, reply: str, cache: Path) -> tuple[set[str], str]:
+def said_in_a_process(folder: Path, content: str, settings: str, cache: Path) -> tuple[set[str], str]:
     """What the answers were, and what the command printed, in a process of its own with a working folder of its own."""
     folder.mkdir(exist_ok=True)
     (folder / "models.py").write_text(content)
-    (folder / "settings.py").write_text(f"reply = {reply!r}")
+    (folder / "settings.py").write_text(settings)
     command = [sys.executable, "-B", "-c", "from abreast.cli import main; main()", "eval", "--model", "models:assistant"]
     options = ["--kinds", "plain", "--number", "2", "--arms", "no_sync", "--cache", str(cache), "--answers", "a.json"]
     made = subprocess.run([*command, *options], cwd=folder, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True)
@@ -163,18 +176,21 @@ def said_in_a_process(folder: Path, content: str, reply: str, cache: Path) -> tu
 def test_answers_of_one_object_do_not_go_to_another_of_the_same_name(tmp_path: Path) -> None:
     cache = tmp_path / "answers.db"
     one, other = tmp_path / "one", tmp_path / "other"
-    first, printed = said_in_a_process(one, MODELS, "A", cache)
+    first, printed = said_in_a_process(one, MODELS, SETTINGS, cache)
     assert first == {"A"}
     assert f"0 answers from {cache}, 2 asked." in printed
-    again, printed = said_in_a_process(one, MODELS, "A", cache)
+    again, printed = said_in_a_process(one, MODELS, SETTINGS, cache)
     assert again == {"A"}
     assert f"2 answers from {cache}, 0 asked." in printed
-    elsewhere, printed = said_in_a_process(other, MODELS, "A", cache)
-    assert (elsewhere, f"0 answers from {cache}, 2 asked." in printed) == ({"A"}, True)  # its path is another
-    settings, _ = said_in_a_process(one, MODELS, "B", cache)
-    assert settings == {"B"}  # the settings come from another module, and the object knows them
-    _, printed = said_in_a_process(one, MODELS + "# changed", "A", cache)
-    assert "2 asked." in printed
+    for folder, content, settings, right in [
+        (other, MODELS, SETTINGS, "A"),  # another path
+        (one, MODELS + "# changed", SETTINGS, "A"),  # another content
+        (one, MODELS, OTHER_SETTINGS, "B"),  # other settings, from a module that the key does not hold
+        (one, MODELS, OTHER_CLASS, "A"),  # another class
+    ]:
+        said, printed = said_in_a_process(folder, content, settings, cache)
+        assert said == {right}
+        assert f"0 answers from {cache}, 2 asked." in printed
 
 
 def test_first_takes_as_many_of_each_half(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from abreast.core.fold import Line, fold
 from abreast.core.render import render
-from abreast.types import Budget, ChangeEvent
+from abreast.types import Actor, Budget, ChangeEvent, MassChange
 from made import batch, event, row
 
 FIELDS = ("title", "budget", "status")
@@ -132,3 +132,18 @@ def test_g11_a_field_that_came_back_is_again_what_it_was(data):
                 now = f"{change.name} is now {change.now} (was {change.before})"
             (said,) = [one for one in text.splitlines() if one.startswith(f"r{line.revision}, ")]
             assert now in said
+
+
+def test_g11_a_deleted_row_that_an_import_added_again_is_there_again():
+    """The import is one line and names no row, so the row's own line must not end with its deletion."""
+    importer = Actor("system", "import")
+    mass = MassChange("w1", 8, 67, 60, "insert", "plan", importer, None)
+    events = [event(4, "delete", entity=("plan", "a")), event(5, "insert", entity=("plan", "b"))]
+    events = [*events, event(6, "delete", entity=("plan", "b")), event(7, "delete", entity=("plan", "c")), mass]
+    there = rows_of({("plan", one): {"title": "now"} for one in "ab"})
+    text = render([batch(events, list(there.values()))], run="r", thread="t", budget=Budget(10**6, 10**6)).text
+    assert [line.partition(", plan ")[2] for line in text.splitlines() if ", plan " in line] == [
+        "a was deleted (it is there again)",
+        "b was added and deleted again (it is there again)",
+        "c was deleted",
+    ]

@@ -40,6 +40,12 @@ def test_names_may_be_columns_or_mapped_attributes_or_the_attributes_themselves(
     assert made.field("workspace_id").label == "where"
 
 
+def test_without_a_noun_a_row_is_called_by_its_entity_type():
+    assert resolve(Plan, workspace="workspace", tracked={}, noun="move").noun == "move"
+    assert resolve(Plan, workspace="workspace", tracked={}, name="moving_plan").noun == "moving plan"
+    assert resolve(Plan, workspace="workspace", tracked={}, labels={}).field("phone").label is None
+
+
 def test_a_table_without_a_class_can_be_tracked():
     table = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("w", sa.Text))
     made = resolve(table, workspace="w", tracked={}, name="thing")
@@ -87,6 +93,14 @@ def test_a_path_takes_the_columns_of_the_parents_whole_key():
         ({"redact": {"id"}}, "primary key"),
         ({"redact": {"workspace"}}, "workspace"),
         ({"without_workspace": "ignore"}, "without_workspace"),
+        ({"noun": ""}, "noun .* a text, not ''"),
+        ({"noun": " "}, "noun .* a text, not ' '"),
+        ({"noun": 7}, "noun .* a text, not 7"),
+        ({"labels": {"phone": ""}}, "call phone is a text, not ''"),
+        ({"labels": {Plan.phone: "\n"}}, "call phone is a text"),
+        ({"labels": {"phone": None}}, "call phone is a text, not None"),
+        ({"labels": ["phone"]}, r"labels takes .* not \['phone'\]"),
+        ({"labels": ""}, "labels takes"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_reason(options, said):

@@ -9,7 +9,15 @@ from typing import Any, Literal
 from abreast.core.gather import is_own
 from abreast.types import Actor, ChangeEvent, MassChange, Row
 
-Happened = Literal["added", "deleted", "added and deleted again", "deleted and added again", "changed"]
+Happened = Literal[
+    "added",
+    "deleted",
+    "deleted (it is there again)",
+    "added and deleted again",
+    "added and deleted again (it is there again)",
+    "deleted and added again",
+    "changed",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,11 @@ def _entity(history: list[ChangeEvent], row: Row | None, thread: str) -> list[Li
     first, last = history[0], history[-1]
     born = any(event.op == "insert" for event in history)
     if last.op == "delete":
-        return [_line(last, thread, "added and deleted again" if first.op == "insert" else "deleted", row=row)]
+        if row is not None:
+            # An import that is told as one line, or that this batch has no room for, has added it again.
+            there: Happened = "added and deleted again (it is there again)"
+            return [_line(last, thread, there if first.op == "insert" else "deleted (it is there again)", row=row)]
+        return [_line(last, thread, "added and deleted again" if first.op == "insert" else "deleted")]
     if born:
         event = next(event for event in reversed(history) if event.op == "insert")
         return [_line(event, thread, "added" if first.op == "insert" else "deleted and added again", row=row)]

@@ -35,9 +35,9 @@ class Gathering:
 
     More than `limit` changes of one kind that follow each other, each of another row, are a mass and count as one; more of
     the same kind behind them make it longer. Whether the last changes become a mass is seen only by what follows them, so
-    somewhat more than `limit` may be held meanwhile; `finish` leaves out what is too many. What is the conversation's
-    own, passed or outside stands between them without breaking a run. Without a `thread` nobody is told, and nothing is a
-    mass.
+    somewhat more than `limit` may be held meanwhile; `finish` leaves out what is too many. What is passed or outside
+    stands between them without breaking a run; a change of the conversation's own is told as such, and breaks it. Without
+    a `thread` nobody is told, and nothing is a mass.
     """
 
     def __init__(self, limit: int, thread: str) -> None:

@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 
 from abreast.core.gather import is_own
 from abreast.core.loading import unanswered
-from abreast.errors import AbreastError, ConfigurationError
+from abreast.errors import AbreastError, ConfigurationError, InputError
 from abreast.store.change import entity_id
 from abreast.store.tracked import TrackedTable, table_of
+from abreast.store.values import has_typed_key, typed_key
 from abreast.types import ChangeEvent
 
 Interest = Callable[[Session, str, str, Any], "Iterable[Any] | None"]
@@ -30,15 +31,24 @@ class Concerns:
     types: frozenset[str]
     entities: frozenset[tuple[str, str]]
 
-    def tells(self, entity_type: str, entity_id: str) -> bool:
-        """Whether a change of this entity is told."""
-        return entity_type in self.types or (entity_type, entity_id) in self.entities
+    @property
+    def may_lack(self) -> bool:
+        """Whether an entity may be missing because its row is gone: what names it in the application's database often goes
+        with the row. Only an answer of whole types is the same before and after."""
+        return bool(self.entities) or not self.types
 
-    def whole(self, entity_type: str) -> bool | None:
-        """Whether all changes of this type are told (True) or none (False); None where it depends on the entity."""
-        if entity_type in self.types:
+    def tells(self, event: ChangeEvent) -> bool:
+        """Whether a change is told: of what was named, and every deletion of what may have been named while it was there."""
+        if event.op == "delete" and self.may_lack:
             return True
-        return None if any(kind == entity_type for kind, _ in self.entities) else False
+        return event.entity_type in self.types or (event.entity_type, event.entity_id) in self.entities
+
+    def whole(self, event: ChangeEvent) -> bool | None:
+        """Whether all changes of this one's type and operation are told (True) or none (False); None where it depends on
+        the entity."""
+        if event.entity_type in self.types or (event.op == "delete" and self.may_lack):
+            return True
+        return None if any(kind == event.entity_type for kind, _ in self.entities) else False
 
 
 def ask(
@@ -46,6 +56,8 @@ def ask(
 ) -> Concerns | None:
     """What the function answered; None for everything. Raises ConfigurationError where it fails or answers something else."""
     name = name_of(interest)
+    connection = session.connection()
+    transaction = connection.get_transaction()
     try:
         answer = interest(session, workspace, thread, context)
         listed = isinstance(answer, Iterable) and not isinstance(answer, str | bytes | Mapping | type)
@@ -56,20 +68,22 @@ def ask(
         if isinstance(error, sa.exc.DBAPIError) and unanswered(error):
             raise  # the database is gone, not the function wrong
         raise ConfigurationError(f"The interest {name!r} failed with {type(error).__name__}. Nothing was read.") from error
+    _same_snapshot(name, connection, transaction)
     if answer is None:
         return None
     if found is None:
         raise ConfigurationError(f"The interest {name!r} returned {type(answer).__name__}; {_RETURNS} Nothing was read.")
-    by_table = {tracked.table: tracked.entity_type for tracked in tables}
+    by_table = {tracked.table: tracked for tracked in tables}
     types: set[str] = set()
     entities: set[tuple[str, str]] = set()
     for one in found:
         try:
             if isinstance(one, tuple):
                 model, key = one
-                entities.add((_type(model, by_table), entity_id(key)))
+                tracked = _tracked(model, by_table)
+                entities.add((tracked.entity_type, _id(tracked, key)))
             else:
-                types.add(_type(one, by_table))
+                types.add(_tracked(one, by_table).entity_type)
         except (AbreastError, KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"The interest {name!r} returned {type(one).__name__} {str(one)[:80]!r} among it; {_RETURNS} Nothing was read."
@@ -79,7 +93,7 @@ def ask(
 
 def concerned(concerns: Concerns | None, event: ChangeEvent, thread: str) -> bool:
     """Whether a conversation hears of a change; it hears of what it did itself, whatever it has to do with."""
-    return concerns is None or concerns.tells(event.entity_type, event.entity_id) or is_own(event, thread)
+    return concerns is None or concerns.tells(event) or is_own(event, thread)
 
 
 def name_of(interest: Interest) -> str:
@@ -87,9 +101,34 @@ def name_of(interest: Interest) -> str:
     return getattr(interest, "__name__", type(interest).__name__)
 
 
-def _type(model: Any, by_table: Mapping[sa.Table, str]) -> str:
+def _same_snapshot(name: str, connection: sa.Connection, transaction: sa.RootTransaction | None) -> None:
+    """Raises ConfigurationError where the function ended the transaction of the batch, or left it failed."""
+    if transaction is None or connection.get_transaction() is not transaction or not transaction.is_active:
+        raise ConfigurationError(f"The interest {name!r} ended the transaction that it was given. Nothing was read.")
+    try:
+        connection.execute(sa.select(1))
+    except sa.exc.DBAPIError as error:
+        if unanswered(error):
+            raise
+        raise ConfigurationError(f"A statement of the interest {name!r} failed, and it went on. Nothing was read.") from error
+
+
+def _tracked(model: Any, by_table: Mapping[sa.Table, TrackedTable]) -> TrackedTable:
     if isinstance(model, str):
-        if model not in by_table.values():
-            raise KeyError(model)
-        return model
+        return {tracked.entity_type: tracked for tracked in by_table.values()}[model]
     return by_table[table_of(model)]
+
+
+def _id(tracked: TrackedTable, key: Any) -> str:
+    """The id in the one form that the log has; other spellings of the same number or UUID are the same entity."""
+    if isinstance(key, sa.Row):
+        key = tuple(key)
+    if isinstance(key, tuple) and len(key) == 1 == len(tracked.key):
+        key = key[0]  # a row of a query for one column
+    given = entity_id(key)
+    if not has_typed_key(tracked):
+        return given
+    values = typed_key(tracked, given)
+    if values is None:
+        raise InputError(f"{given!r} is not an id of {tracked.entity_type}.")
+    return entity_id(values[0] if len(values) == 1 else values)

@@ -10,7 +10,7 @@ from abreast.core.current import current
 from abreast.core.facts import Facts, facts
 from abreast.core.fold import FieldChange, Line, fold
 from abreast.core.text import HISTORY, Wording, cost, count_bytes, cut, quoted, shortened, word
-from abreast.types import Actor, Asked, Batch, Block, Budget, CountTokens, Phrasing, Position, Told
+from abreast.types import Actor, Asked, Batch, Block, Budget, CountTokens, MassChange, Phrasing, Position, Told
 
 CHANGES = "CHANGES SINCE YOUR LAST ANSWER (they outdate what was said before)"
 UNKNOWN_STATE = (
@@ -98,12 +98,14 @@ def _fitting(
 
     def lines_of(number: int) -> list[str]:
         waiting = batch.head.revision - (batch.to.revision if number == len(batch.events) else batch.events[number - 1].revision)
+        if batch.withholds:  # then not every revision behind that is one that is told
+            waiting = batch.remaining + sum(one.count if isinstance(one, MassChange) else 1 for one in batch.events[number:])
         lines = [_line(line, say, budget.value) for line in fold(batch.events[:number], rows, thread)]
         outside = batch.outside if number == len(batch.events) else batch.outside_by[number - 1] if batch.outside_by else 0
         if outside:
             lines.append(_outside(outside, say))
         if waiting:
-            lines.append(_waiting(waiting, say))
+            lines.append(_waiting(waiting, say, exact=not (batch.withholds and batch.remaining)))
         return lines
 
     everything = lines_of(len(batch.events)) if batch.events or batch.remaining or batch.outside else []
@@ -131,8 +133,11 @@ def _outside(number: int, say: Wording) -> str:
     return f"{number} more {what} other things.{tool}"
 
 
-def _waiting(number: int, say: Wording) -> str:
+def _waiting(number: int, say: Wording, *, exact: bool) -> str:
+    """What follows later. Where some of that may never be told, its number would count what this person may not know of."""
     tool = f" Look them up with {say.tools[HISTORY]}." if HISTORY in say.tools else ""
+    if not exact:
+        return f"Later changes are not listed here; CURRENT holds what they led to.{tool}"
     return f"{number} more {'change is' if number == 1 else 'changes are'} not listed here; CURRENT holds what they led to.{tool}"
 
 

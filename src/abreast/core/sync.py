@@ -246,11 +246,15 @@ class Sync:
             return None
         if not self._ruled(event.entity_type):
             return None
-        return True if concerns is None or is_own(event, thread) else concerns.whole(event.entity_type)
+        return True if concerns is None or is_own(event, thread) else concerns.whole(event)
 
     def _chooses(self, wanted: Wanted) -> Interest | None:
         """What says what this conversation has to do with; nobody who reads without one has an interest."""
         return self.interest if wanted.thread else None
+
+    def _withholds(self, wanted: Wanted) -> bool:
+        """Whether some changes might not be told: this person may not read them, or they concern other things."""
+        return self._chooses(wanted) is not None or any(tracked.readable is not None for tracked in self.tables)
 
     def _batch(
         self,
@@ -276,6 +280,7 @@ class Sync:
             outside=told.outside,
             outside_by=told.outside_by,
             remaining=place.head - to.revision,
+            withholds=self._withholds(wanted),
             gap=gap,
             outdated_history=wanted.start.outdated and (place.cursor is None or wanted.start.remembers),
             telling=_telling(place.telling),

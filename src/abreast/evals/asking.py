@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-from langchain_core.language_models import BaseChatModel
+from typing import Any, NamedTuple
 
 from abreast.errors import AbreastError, ConfigurationError, InputError, MissingExtraError
 from abreast.evals.answers import Answers
 from abreast.evals.cases import KINDS, Case, make
-from abreast.evals.chat import Chat
+from abreast.evals.chat import Chat, chat_model, told
 from abreast.evals.forms import arm
 
 INSTALL = 'pip install "abreast[eval]"'
-Found = tuple[str, dict[str, str]]
-"""A case's id, and its answers by arm."""
+
+
+class Found(NamedTuple):
+    """A case's id, its answers by arm, and how many of them were not on file and had to be asked."""
+
+    id: str
+    answers: dict[str, str]
+    asked: int
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is asked. `model` is empty for the packaged one."""
+    """What is asked. `model` is empty for the packaged one; `first` takes so many cases of each kind in each half."""
 
     model: str = ""
     arms: tuple[str, ...] = ("no_sync", "ceiling", "system_snapshot", "system_changes", "default")
@@ -48,7 +51,7 @@ class Run:
         for name in self.arms:
             arm(name)
         every = make(self.seed, self.number, self.language, self.kinds)
-        return [one for one in every if self.half in ("both", one.half) and int(one.id.rsplit("-", 1)[1]) < self.first]
+        return [one for one in every if self.half in ("both", one.half) and one.pair < self.first]
 
 
 def model_name(run: Run) -> str:
@@ -66,9 +69,9 @@ def ask(run: Run) -> Iterator[Found]:
     """
     cases = run.cases()
     if run.model and not _is_file(run.model):
-        chat = chat_model(run.model)
+        named = chat_model(run.model)
         with closing(Answers(run.cache)) as answers:
-            yield from _by_threads(Chat(run.model, answers, chat), cases, run)
+            yield from _by_threads(Chat(named, answers), cases, run)
         return
     file = Path(run.model) if run.model else _llama().stored_for_speed(_llama().packaged(), run.cache.parent)
     if not file.is_file():
@@ -83,31 +86,6 @@ def ask(run: Run) -> Iterator[Found]:
         yield from pool.imap_unordered(_work, range(len(cases)))
 
 
-def chat_model(name: str) -> BaseChatModel:
-    """The application's own chat model object (MODULE:OBJECT), or one by the name that LangChain knows.
-
-    A name with a known provider before its colon is LangChain's; raises ConfigurationError where no model is found.
-    """
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = getattr(import_module(module), attribute) if attribute else None
-    except (ImportError, AttributeError):
-        found = None
-    finally:
-        sys.path.pop(0)
-    if isinstance(found, BaseChatModel):
-        return found
-    try:
-        from langchain.chat_models import init_chat_model
-
-        return init_chat_model(name, temperature=0)
-    except Exception as error:  # each provider's package has errors of its own, for a missing key as well
-        raise ConfigurationError(
-            f"{name} is no model file, no chat model object as MODULE:OBJECT, and no chat model by LangChain's name: {error}"
-        ) from error
-
-
 def _is_file(model: str) -> bool:
     return model.endswith(".gguf")
 
@@ -116,13 +94,15 @@ def _by_threads(chat: Chat, cases: Sequence[Case], run: Run) -> Iterator[Found]:
     def one(case: Case) -> Found:
         requests = [arm(name)(case, chat.inside) for name in run.arms]
         try:
-            return case.id, dict(zip(run.arms, chat.answer(requests), strict=True))
+            answers, asked = chat.answer(requests)
         except AbreastError:
             raise
         except Exception as error:  # whatever the provider's package raises
             raise ConfigurationError(
-                f"{chat.name} did not answer: {error}. The answers so far are kept; the same command goes on where it stopped."
+                f"{run.model} did not answer: {told(error)}. The answers so far are kept in {run.cache}; the same command goes "
+                "on where it stopped."
             ) from error
+        return Found(case.id, dict(zip(run.arms, answers, strict=True)), asked)
 
     with ThreadPoolExecutor(run.processes) as pool:
         try:
@@ -156,8 +136,8 @@ def _worker(run: Run, file: Path) -> Callable[[int], Found]:
     cases, model = run.cases(), _llama().Model(file, Answers(run.cache), threads=1)
 
     def work(index: int) -> Found:
-        case = cases[index]
+        case, before = cases[index], model.asked
         answers = model.answer([arm(name)(case, model.inside) for name in run.arms])
-        return case.id, dict(zip(run.arms, answers, strict=True))
+        return Found(case.id, dict(zip(run.arms, answers, strict=True)), model.asked - before)
 
     return work

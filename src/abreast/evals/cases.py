@@ -85,7 +85,16 @@ class Case:
     @property
     def half(self) -> str:
         """Forms are chosen on `choose` and reported on `held_out`."""
-        return "choose" if int(self.id.rsplit("-", 1)[1]) % 2 == 0 else "held_out"
+        return "choose" if self._index % 2 == 0 else "held_out"
+
+    @property
+    def pair(self) -> int:
+        """Which case of its half and kind it is, from 0: case n of one half and case n of the other are a pair."""
+        return self._index // 2
+
+    @property
+    def _index(self) -> int:
+        return int(self.id.rsplit("-", 1)[1])
 
     @property
     def wording(self) -> Wording:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from abreast.evals.asking import Run, ask, model_name
-from abreast.evals.report import chart, report, share, tables, total
+from abreast.evals.report import chart, report, tables, total, wilson
 from abreast.evals.score import Verdict
 
 
@@ -23,11 +25,14 @@ def evaluate(
     cases = {case.id: case for case in run.cases()}
     verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in run.arms}
     said: dict[str, dict[str, list[str]]] = {}
+    every, new = len(cases) * len(run.arms), 0
+    console.print(f"{len(cases)} cases in {len(run.arms)} arms: {every} answers.", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("asking", total=len(cases))
-        for id, texts in ask(run):
+        for id, texts, asked in ask(run):
             said[id] = {}
+            new += asked
             for name, text in texts.items():
                 verdicts[name][id] = cases[id].judge(text)
                 said[id][name] = [verdicts[name][id], text]
@@ -41,7 +46,9 @@ def evaluate(
     if answers:
         _write(answers, json.dumps({id: said[id] for id in cases}, indent=1, ensure_ascii=False) + "\n")
     console.print(_shown(found["arms"]))
-    console.print(f"Written to {output}.", highlight=False)
+    kept = f"{every - new} answers from {run.cache}, {new} asked."
+    for line in (kept, f"Written to {output}."):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     return found
 
 
@@ -51,9 +58,17 @@ def _write(path: Path, text: str) -> None:
 
 
 def _shown(arms: Mapping[str, Mapping[str, int]]) -> Table:
-    table = Table("arm", "fresh, 95 %", "stale, 95 %", "both", "other", "of these obeyed")
+    """Narrow enough for 80 columns; a long name goes on in the next line, and no name is cut."""
+    table = Table(box=box.SIMPLE)
+    table.add_column("arm", overflow="fold")
+    for title in ("fresh, 95 %", "stale, 95 %", "both", "other", "obeyed"):
+        table.add_column(title, no_wrap=True, justify="right")
     for name, counts in arms.items():
-        of = total(counts)
-        cells = [share(counts[one], of) for one in ("fresh", "stale")]
-        table.add_row(name, *cells, *(str(counts[one]) for one in ("both", "other", "obeyed")))
+        cells = [_short(counts[one], total(counts)) for one in ("fresh", "stale")]
+        table.add_row(Text(name), *cells, *(str(counts[one]) for one in ("both", "other", "obeyed")))
     return table
+
+
+def _short(count: int, of: int) -> str:
+    low, high = wilson(count, of)
+    return f"{count / of:.0%} ({low:.0%}-{high:.0%})" if of else "none"

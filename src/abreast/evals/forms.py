@@ -23,8 +23,9 @@ from dataclasses import replace
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from abreast.agents.placing import asked, place, text_of
+from abreast.core.current import CURRENT
 from abreast.core.fold import fold
-from abreast.core.render import CURRENT, render
+from abreast.core.render import render
 from abreast.errors import InputError
 from abreast.evals.cases import THREAD, Case, messages
 from abreast.evals.products import spoken

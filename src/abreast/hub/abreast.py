@@ -23,6 +23,7 @@ from abreast.core.text import HISTORY, WRITES, count_bytes
 from abreast.core.transaction import Writes
 from abreast.errors import ConfigurationError
 from abreast.hub.blocking import Blocking
+from abreast.hub.budget import checked
 from abreast.hub.operations import Operations, agents_module
 from abreast.store.attribution import check_actor
 from abreast.store.change import Change
@@ -119,7 +120,7 @@ class Abreast:
             raise ConfigurationError("lease_seconds is how long a lease lasts without a heartbeat: more than 0.")
         if not schema.isidentifier():
             raise ConfigurationError(f"schema is a plain name, not {schema!r}.")
-        options = Options(limit, budget or Budget(), count_tokens or count_bytes, refresh, on_unavailable, wording)
+        options = Options(limit, checked(budget), count_tokens or count_bytes, refresh, on_unavailable, wording)
         self._core = Operations(
             database,
             workspaces=workspaces,
@@ -155,12 +156,11 @@ class Abreast:
         whose old and new values the log keeps (others are logged by name); `redact` fields whose values are never
         recorded and never shown. `labels` say what people call a field; `title` is the field by which they name a row
         (default: the first of title, name, label and subject that there is), `noun` what they call such a row (default: the
-        entity type). `readable` is the read rule: run context in,
-        `Readable`, a condition, True or False out. `writable` is the write rule of the tools that `tools` makes: a
-        `Writable`, or run context in and `Writable`, True or False out; without it a person may write what he may read.
-        `apply` and `write` are the application's own and ask no rule. `version` is the application's own version column,
-        kept right for raw writers too. A row that has no workspace is an error for its writer, or with
-        `without_workspace="record"` a line in our table `miss`.
+        entity type). `readable` is the read rule, of this table only and not of its children: run context in, `Readable`,
+        a condition, True or False out. `writable` is the write rule of the tools that `tools` makes: a `Writable`, or run
+        context in and `Writable`, True or False out; without it a person may write what he may read. `apply` and `write`
+        are the application's own and ask no rule. `version` is the application's own version column, kept right for raw
+        writers too. A row without a workspace is an error, or with `without_workspace="record"` a line in our table `miss`.
         """
         if self._core.in_use:
             raise ConfigurationError("track(...) comes before the first use of the hub.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -92,7 +93,7 @@ def rows_query(
     if rule.where is not None:
         conditions.append(rule.where)
     if entity_ids is not None:
-        conditions.append(key_condition(tracked, entity_ids, entity_id))
+        conditions.append(_one_of(dialect, tracked, entity_ids, entity_id))
     for name, value in (match or {}).items():
         column = next(c for c in table.columns if c.name == name)
         conditions.append(column.is_(None) if value is None else column == comparable(tracked, name, value))
@@ -123,7 +124,54 @@ def existing_query(dialect: DialectName, tracked: TrackedTable, entity_ids: Sequ
     """Which of these entities have a row at all, readable or not: their ids."""
     entity_id = entity_id_sql(dialect, tracked)
     picked = sa.select(sa.literal_column(entity_id, sa.Text)).select_from(tracked.table)
-    return Query(picked.where(key_condition(tracked, entity_ids, entity_id)))
+    return Query(picked.where(_one_of(dialect, tracked, entity_ids, entity_id)))
+
+
+def _one_of(dialect: DialectName, tracked: TrackedTable, entity_ids: Sequence[str], entity_id: str) -> Any:
+    """The condition that a row is one of these entities, however many they are."""
+    keys = _typed_keys(tracked, entity_ids)
+    if len(keys) < 2:
+        return key_condition(tracked, entity_ids, entity_id)
+    text, value = _listed_keys(dialect, tracked, keys)
+    source, names = reference(tracked), [quote(f.name) for f in tracked.key]
+    row = ", ".join(f"{source}.{name}" for name in names)
+    condition = f"({row}) in ({text})"
+    if dialect == "postgresql" and len(names) == 1:
+        condition = f"{row} = any(array({text}))"
+    elif dialect == "postgresql":
+        # Where the rows stand is found first, by the index of the key: beside the application's condition the planner would
+        # now and then compare each row with each key.
+        same = " and ".join(f"abreast_row.{name} = abreast_keys.{name}" for name in names)
+        found = f"select abreast_row.ctid from ({text}) as abreast_keys join {source} as abreast_row on {same}"
+        condition = f"{source}.ctid = any(array({found})) and ({condition}) is true"  # partitions number their rows alike
+    return sa.text(escaped(condition)).bindparams(sa.bindparam("abreast_keys", value, sa.Text))
+
+
+def _typed_keys(tracked: TrackedTable, entity_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    return [typed for one in entity_ids if (typed := typed_key(tracked, one)) is not None]
+
+
+_CAST: dict[DialectName, dict[str, str]] = {
+    "postgresql": {"integer": "bigint", "date": "date", "uuid": "uuid"},
+    "sqlite": {"integer": "integer"},
+}
+"""What a key's text becomes; everything else stays text, as SQLite keeps dates and UUIDs too."""
+
+
+def _listed_keys(dialect: DialectName, tracked: TrackedTable, keys: Sequence[tuple[Any, ...]]) -> tuple[str, str]:
+    """A query that lists the keys, one column each, and its parameter `:abreast_keys`. All travel as one: both databases
+    limit how many terms and how deep an expression may be, and the text of the statement is the same for any number."""
+    picked, sent = [], []
+    for position, (column, field) in enumerate(zip(tracked.table.primary_key.columns, tracked.key, strict=True)):
+        bare = field.kind == "uuid" and (dialect == "sqlite" or not getattr(column.type, "native_uuid", True))
+        kind = "text" if bare else _CAST[dialect].get(field.kind, "text")
+        value = f"value ->> {position}" if dialect == "postgresql" else f"json_extract(value, '$[{position}]')"
+        picked.append(f"cast({value} as {kind}) as {quote(column.name)}")
+        sent.append([str(key[position]).replace("-", "") if bare else str(key[position]) for key in keys])
+    source = "json_each(:abreast_keys)"
+    if dialect == "postgresql":
+        source = "json_array_elements(cast(:abreast_keys as json)) as abreast_listed(value)"
+    return f"select {', '.join(picked)} from {source}", json.dumps(list(zip(*sent, strict=True)))
 
 
 def _of_key_alone(tracked: TrackedTable, condition: Any) -> Any:
@@ -167,21 +215,23 @@ def bare_query(dialect: DialectName, tracked: TrackedTable, rule: Readable, enti
     The ids stand in a common table expression that takes the table's place in the application's condition, and its name
     for what the condition says in text. None where nothing can be asked: no id of this table's form.
     """
-    keys = [typed for one in entity_ids if (typed := typed_key(tracked, one)) is not None]
+    keys = _typed_keys(tracked, entity_ids)
     if rule.where is None or not keys:
         return None
     where = _of_key_alone(tracked, rule.where)
-    primary = {column.name: position for position, column in enumerate(tracked.table.primary_key.columns)}
-    rows = [
-        sa.select(
-            *(
-                sa.cast(sa.literal(key[primary[c.name]], c.type) if c.name in primary else sa.null(), c.type).label(c.name)
-                for c in tracked.table.columns
-            )
-        )
-        for key in keys
-    ]
-    bare = sa.union_all(*rows).cte(tracked.table.name)
+    text, value = _listed_keys(dialect, tracked, keys)
+    key = tracked.table.primary_key.columns
+    bound = sa.text(escaped(text)).bindparams(sa.bindparam("abreast_keys", value, sa.Text))
+    listed = bound.columns(*(sa.column(column.name, column.type) for column in key)).subquery("abreast_keys")
+    primary = {column.name for column in key}
+
+    def known(column: sa.Column[Any]) -> Any:
+        if column.name not in primary:
+            return sa.cast(sa.null(), column.type)
+        # On SQLite a cast to a date would make its year of it.
+        return sa.cast(listed.c[column.name], column.type) if dialect == "postgresql" else listed.c[column.name]
+
+    bare = sa.select(*(known(column).label(column.name) for column in tracked.table.columns)).cte(tracked.table.name)
 
     def stand_in(element: Any, **_: Any) -> Any:
         if isinstance(element, sa.Table) and element.key == tracked.table.key:

@@ -181,7 +181,8 @@ def resolve(
 ) -> TrackedTable:
     """The tracked table that these declarations describe.
 
-    Raises ConfigurationError where a name is not a column, the table has no primary key, or a parent is not tracked.
+    Raises ConfigurationError where a name is not a column, a label or noun is not a text that says something, or the table
+    has no primary key; NotTrackedError where a parent is not tracked.
     """
     table = table_of(model)
     names = column_names(model, table)
@@ -203,7 +204,9 @@ def resolve(
             )
     redacted = {column(item) for item in redact}
     recorded = {c.name for c in table.columns} if record == "all" else {column(item) for item in record}
-    said = {column(key): text for key, text in (labels or {}).items()}
+    said = {column(key): text for key, text in _labels(labels).items()}
+    if noun is not None and not _says_something(noun):
+        raise ConfigurationError(f"noun is what people call a row of {table.name}: a text, not {noun!r}.")
     if without_workspace not in ("error", "record"):
         raise ConfigurationError(f"without_workspace is 'error' or 'record', not {without_workspace!r}.")
     fields = tuple(
@@ -265,6 +268,22 @@ def resolve(
         title=_title(table, fields, column(title) if title is not None else None),
         noun=noun or (name or table.name).replace("_", " "),
     )
+
+
+def _says_something(given: Any) -> bool:
+    return isinstance(given, str) and bool(given.strip())
+
+
+def _labels(given: Any) -> Mapping[Any, str]:
+    """The labels by field. Raises ConfigurationError for what is no mapping, and for a label that is empty or no text."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"labels takes what people call each field, {{field: label}}, not {given!r}.")
+    for field, label in given.items():
+        if not _says_something(label):
+            raise ConfigurationError(f"labels: what people call {getattr(field, 'key', field)} is a text, not {label!r}.")
+    return given
 
 
 TITLES = ("title", "name", "label", "subject")

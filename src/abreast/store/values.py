@@ -416,7 +416,7 @@ def check_workspace(tables: Sequence[TrackedTable], workspace: str) -> bool:
 def key_condition(tracked: TrackedTable, entity_ids: Sequence[str], entity_id: str) -> sa.ColumnElement[bool]:
     """The condition that a row is one of these entities; by typed key where an index can serve it."""
     columns = list(tracked.table.primary_key.columns)
-    if not _has_typed_key(tracked):
+    if not has_typed_key(tracked):
         return sa.literal_column(entity_id, sa.Text).in_(list(entity_ids))
     wanted = [typed for one in entity_ids if (typed := typed_key(tracked, one)) is not None]
     if len(columns) == 1:
@@ -427,7 +427,8 @@ def key_condition(tracked: TrackedTable, entity_ids: Sequence[str], entity_id: s
 _TYPED: dict[Kind, Any] = {"text": str, "integer": int, "uuid": UUID, "date": date.fromisoformat}
 
 
-def _has_typed_key(tracked: TrackedTable) -> bool:
+def has_typed_key(tracked: TrackedTable) -> bool:
+    """Whether ids of the table can be read as values of its key."""
     columns = tracked.table.primary_key.columns
     plain = all(not isinstance(column.type, sa.types.TypeDecorator | sa.Enum) for column in columns)
     return plain and all(f.kind in _TYPED for f in tracked.key)
@@ -435,7 +436,7 @@ def _has_typed_key(tracked: TrackedTable) -> bool:
 
 def typed_key(tracked: TrackedTable, entity_id: str) -> tuple[Any, ...] | None:
     """The key's Python values, as the columns' types want them; None where no row can have such an id."""
-    if not _has_typed_key(tracked):
+    if not has_typed_key(tracked):
         return None
     try:
         parts = key_parts(tracked, entity_id)
