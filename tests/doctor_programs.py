@@ -63,8 +63,8 @@ def page_of(rule: Rule) -> str:
     return (
         f"# {rule.code}: {rule.title}\n\n{rule.text}\n\n**Mend.** {rule.mend}\n\n"
         f"`misbehaves()` says on the installed LangGraph whether the bad thing happens. It returns true here:\n\n"
-        f"```python\n{bad}\nassert misbehaves()\n```\n\nand false here:\n\n"
-        f"```python\n{text_of(rule, 'good')}\nassert not misbehaves()\n```\n"
+        f"```python\n{bad}\n\nassert misbehaves()\n```\n\nand false here:\n\n"
+        f"```python\n{text_of(rule, 'good')}\n\nassert not misbehaves()\n```\n"
     )
 
 
