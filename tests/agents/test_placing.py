@@ -375,7 +375,6 @@ OPENAI = at("https://api.openai.com/v1/")
         (OPENAI.with_fallbacks([at("http://localhost:8000/v1")]), True),
         (OPENAI.with_retry().with_config(tags=["t"]), False),
     ],
-    ids=str,
 )
 def test_a_message_of_its_own_only_where_the_address_is_known_to_take_it(model, inside):
     assert inside_answers(model) is inside
