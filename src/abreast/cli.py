@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib import import_module
@@ -174,9 +175,10 @@ def doctor(
     from abreast.doctor import formats, running
 
     try:
-        report = running.look(
-            where, thread=thread, checkpointer=checkpointer, context=context, select=_codes(select), ignore=_codes(ignore)
-        )
+        with contextlib.redirect_stdout(sys.stderr):  # what the application prints when it is imported is no part of the report
+            report = running.look(
+                where, thread=thread, checkpointer=checkpointer, context=context, select=_codes(select), ignore=_codes(ignore)
+            )
     except AbreastError as error:
         err.print(f"abreast: {error.message}", style="red", markup=False, highlight=False)
         raise typer.Exit(2) from None

@@ -350,3 +350,45 @@ def test_a_factory_is_called(tmp_path: Path, factory: str):
     text = (PROGRAMS / "ab102_bad.py").read_text(encoding="utf-8")
     (tmp_path / "app.py").write_text(f"{text}\n\n{factory}\n", encoding="utf-8")
     assert "AB102" in command("app:make", folder=tmp_path).stdout
+
+
+@pytest.mark.parametrize("ends", ["raise SystemExit(0)", "raise ValueError('hunter2')"])
+def test_a_module_that_ends_at_import_is_not_healthy_and_says_no_secret(tmp_path: Path, ends: str) -> None:
+    (tmp_path / "ending.py").write_text(f"{ends}\n", encoding="utf-8")
+    done = command("ending:graph", folder=tmp_path)
+    assert done.returncode == 2
+    assert "ending.py:1" in " ".join(done.stderr.split())
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_what_the_application_prints_is_no_part_of_the_report(tmp_path: Path) -> None:
+    text = (PROGRAMS / "ab101_good.py").read_text(encoding="utf-8")
+    (tmp_path / "talking.py").write_text(f"{text}\nprint('hello')\n", encoding="utf-8")
+    done = command("talking:graph", "--format", "json", folder=tmp_path)
+    assert (json.loads(done.stdout), done.returncode) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["postgresql://u:hun%zzter2@h/db", "json://u:hun%zzter2@h/db", "host=h password=hun%zzter2", "postgresql:u:hun%zzter2@h"],
+)
+def test_no_password_of_an_address_is_printed(where: str) -> None:
+    done = command("ab101_good:graph", "--thread", "t", "--checkpointer", where)
+    assert done.returncode == 2
+    assert "zzter2" not in done.stdout + done.stderr
+
+
+def test_a_graph_that_cannot_be_taken_apart_is_a_note() -> None:
+    class Odd:
+        @property
+        def tools_by_name(self) -> Any:
+            raise RuntimeError("no")
+
+        def __call__(self, state: State) -> dict:
+            return {}
+
+    builder = StateGraph(State)
+    builder.add_node("odd", Odd())
+    builder.add_edge(START, "odd")
+    report = examine(builder)
+    assert report.status in (0, 2)

@@ -42,7 +42,11 @@ def examine(
     selection = Selection(select, ignore)
     if unknown := selection.unknown([rule.code for rule in RULES]):
         raise InputError(f"No rule is called {', '.join(unknown)}.")
-    subject = _taken_apart(graph, module=module, context=context, thread=thread)
+    try:
+        subject = _taken_apart(graph, module=module, context=context, thread=thread)
+    except Exception as error:
+        failed = Note(type(graph).__name__, f"it could not be taken apart ({type(error).__name__}); please report it")
+        return Report((), (failed,), looked=False)
     findings: list[Finding] = []
     notes = [note for part in subject.all() for note in part.notes]
     for rule in RULES:

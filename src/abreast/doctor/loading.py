@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -27,9 +28,15 @@ def named(where: str, default: str = "graph") -> Any:
         raise InputError(f"{error}. Run this in your project's folder, with its packages installed.") from None
     except AttributeError:
         raise InputError(f"{name} has no {attribute or default}.") from None
-    except Exception as error:
-        raise InputError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{name} cannot be imported: {_where(error)}.") from None
     return found
+
+
+def _where(error: BaseException) -> str:
+    """What was raised and where, without its text: that may hold an address with a password in it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else type(error).__name__
 
 
 @contextmanager
@@ -62,8 +69,8 @@ def _made(factory: Any, where: str, stack: ExitStack) -> Any:
             stack.callback(lambda: runner.run(entered.__aexit__(None, None, None)))
         elif hasattr(made, "__enter__"):
             made = stack.enter_context(made)
-    except Exception as error:
-        raise InputError(f"{where} raised {type(error).__name__} when it was called: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{where} failed when it was called: {_where(error)}.") from None
     return made
 
 

@@ -43,7 +43,11 @@ def _thread(checkpointer: str, thread: str) -> Thread:
     except InputError:
         raise
     except Exception as error:  # a driver's errors share no parent of ours; all of them mean that nothing could be read
-        raise InputError(f"The checkpoints cannot be read: {type(error).__name__}: {error}") from error
+        # Not the error's text and not the address: a password may stand in either.
+        raise InputError(
+            f"The checkpoints cannot be read ({type(error).__name__}). Name a SQLite file that is there, a PostgreSQL URL whose "
+            "tables are set up, or MODULE:SAVER."
+        ) from None
     if not found.steps:
         raise InputError(f"There is no checkpoint of thread {thread}.")
     return found

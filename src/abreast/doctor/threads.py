@@ -83,11 +83,11 @@ def saver_at(where: str, load: Any = None) -> Iterator[Any]:
             yield saver
         return
     path = Path(where.removeprefix("sqlite:///"))
-    if where.startswith("sqlite:") or path.exists() or ":" not in where or load is None:
+    if where.startswith("sqlite:") or path.exists() or "/" in where or ":" not in where or load is None:
         from langgraph.checkpoint.sqlite import SqliteSaver
 
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is no SQLite file.")
+            raise FileNotFoundError("there is no such file")
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         try:
             reader = SqliteSaver(connection)
