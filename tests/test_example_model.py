@@ -20,11 +20,11 @@ def movein(monkeypatch):
     return lambda name: importlib.import_module(f"examples.movein.{name}")
 
 
-def earlier(asked: str, behind: str = "", before: str = "") -> list[BaseMessage]:
-    """A request: an instruction, a question with its old answer, a new question and what stands behind it."""
-    parts: list[str | dict[str, str]] = [{"type": "text", "text": text} for text in (asked, behind) if text]
+def earlier(asked: str, around: str = "", before: str = "") -> list[BaseMessage]:
+    """A request: an instruction, a question with its old answer, a new question and what was put around it."""
+    said = "\n\n".join(text for text in (around, asked) if text)
     old = [HumanMessage("When do I move in?"), AIMessage("Your move-in date is 28 September 2026.")]
-    return [SystemMessage(before or "Answer briefly."), *old, HumanMessage(parts)]
+    return [SystemMessage(before or "Answer briefly."), *old, HumanMessage(said)]
 
 
 OLD, NEW = "Your move-in date is 28 September 2026.", "Your move-in date is 30 September 2026."
@@ -63,9 +63,10 @@ def test_offline_model_asks_a_tool_only_for_what_its_request_lacks(movein):
     result = ToolMessage(
         '{"rows": [{"id": "p1", "move_in_date": "2026-09-30"}]}', tool_call_id=call.tool_calls[0]["id"], name="list_plan"
     )
-    # Behind a tool's result stands no question, even under a person's name.
-    for behind in ([], [HumanMessage("budget? status?")]):
-        assert model.invoke([*asked, call, result, *behind]).text == "Your move-in date is 30 September 2026."
+    # What stands behind a tool's answer is no question.
+    for behind in ("", "\n\nCURRENT\nbudget? status?"):
+        told = result.model_copy(update={"content": f"{result.content}{behind}"})
+        assert model.invoke([*asked, call, told]).text == "Your move-in date is 30 September 2026."
     assert not model.invoke(earlier("When do I move in?")).tool_calls
 
 
