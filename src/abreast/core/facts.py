@@ -77,7 +77,7 @@ def facts(batches: Sequence[Batch], asked: Asked, say: Wording, budget: Budget, 
     """
     subjects = list(_subjects(batches, say))
     found = _touched(subjects, _alone(subjects, batches), asked, say)
-    said = _Sentences(say, several=len(batches) > 1, spoken=_spoken(asked))
+    said = _Sentences(say, several=len(batches) > 1, asked=asked)
     if found:
         fields = _fields(found, asked.question, say)
         lines = [*said.unchanged(found, fields), *said.changed(found, fields), *said.gone(found, fields)]
@@ -90,7 +90,9 @@ def facts(batches: Sequence[Batch], asked: Asked, say: Wording, budget: Budget, 
 
 
 def _subjects(batches: Sequence[Batch], say: Wording) -> Iterator[_Subject]:
-    there = {(row.entity_type, row.entity_id) for batch in batches for row in (*batch.rows, *batch.now.values())}
+    there: set[tuple[str, str]] = set()
+    if any(isinstance(event, ChangeEvent) and event.op == "delete" for batch in batches for event in batch.events):
+        there = {(row.entity_type, row.entity_id) for batch in batches for row in (*batch.rows, *batch.now.values())}
     for batch in batches:
         history: dict[tuple[str, str], list[ChangeEvent]] = {}
         for event in batch.events:
@@ -283,11 +285,11 @@ def _shown(subject: _Subject, say: Wording) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Sentences:
-    """`several`: workspaces are named. `spoken`: what was said, so that a title that stands nowhere else is not told."""
+    """`several`: workspaces are named. `asked`: what was said, so that a title that stands nowhere else is not told."""
 
     say: Wording
     several: bool
-    spoken: str
+    asked: Asked
 
     def unchanged(self, found: Sequence[_Subject], fields: Mapping[str, frozenset[str]]) -> Iterator[str]:
         for one in found:
@@ -334,7 +336,7 @@ class _Sentences:
         noun = _bare(_noun(row.entity_type, self.say))
         where = f" in workspace {quoted(subject.workspace)}" if self.several else ""
         title: Any = row.values.get(self.say.titles.get(row.entity_type, ""))
-        if not isinstance(title, str) or not title.strip() or not (subject.whole or title.casefold() in self.spoken):
+        if not isinstance(title, str) or not title.strip() or not (subject.whole or title.casefold() in _spoken(self.asked)):
             return f"the {noun} {quoted(row.entity_id)}{where}"
         id = f" ({quoted(row.entity_id)})" if subject.alike else ""
         was = f" (formerly {quoted(shortened(subject.formerly[0], UNASKED))})" if subject.formerly else ""
