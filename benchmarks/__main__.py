@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import checkpoints, governed, reads, requests, savers, writes
+from benchmarks import checkpoints, governed, reads, requests, savers, service, writes
 from benchmarks.databases import Databases
 from benchmarks.harness import Bench, Benchmark, Key, Outcomes
 
@@ -29,6 +29,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *checkpoints.BENCHMARKS,
     *savers.BENCHMARKS,
     *requests.BENCHMARKS,
+    *service.BENCHMARKS,
 )
 KEYS: tuple[Key, ...] = tuple(key for benchmark in BENCHMARKS for key in benchmark.keys)
 PACKAGES = ("abreast", "sqlalchemy", "psycopg", "langchain", "langgraph", "langgraph-checkpoint-sqlite")

@@ -104,12 +104,18 @@ class Product:
             yield connection
 
 
+def declared(url: str, **options: Any) -> Abreast:
+    """A hub that tracks `tracked`."""
+    hub = Abreast(url, **options)
+    hub.track(tracked, workspace="workspace_id", record={"move_in", "n"})
+    return hub
+
+
 @contextmanager
 def product(database: Database, contents: Iterable[Any] = (), **options: Any) -> Iterator[Product]:
     """A product on a fresh database, filled with `contents`, with capture installed; `options` are the hub's."""
     engine = database.engine()
-    hub = Abreast(database.url, **options)
-    hub.track(tracked, workspace="workspace_id", record={"move_in", "n"})
+    hub = declared(database.url, **options)
     try:
         metadata.create_all(engine)
         hub.blocking.install()

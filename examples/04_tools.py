@@ -71,7 +71,11 @@ with tempfile.TemporaryDirectory() as directory:
 
     model = ScriptedModel(calls("get_plan", id="p1"), meanwhile, again, calls("book_lift", plan_id="p1"), "It is done.")
     writer = agent("assistant")
-    tools = [*hub.tools(Plan, write={"update_plan"}, actor=writer), hub.tool(permission="plan", actor=writer)(book_lift)]
+    tools = [
+        # What writes asks a person first, unless a policy frees it.
+        *hub.tools(Plan, write={"update_plan"}, actor=writer, policy={"update_plan": "allow"}),
+        hub.tool(permission="plan", actor=writer, policy="allow")(book_lift),
+    ]
     assistant = create_agent(
         model, tools, middleware=[hub.middleware()], context_schema=RunContext, checkpointer=hub.checkpointer()
     )

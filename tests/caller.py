@@ -178,7 +178,7 @@ class StopAfter(AgentMiddleware):
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    hub = declare(Abreast(given["url"], lease_seconds=LEASE_SECONDS))
+    hub = declare(Abreast(given["url"], lease_seconds=LEASE_SECONDS, approvals="named"))
     inside = stop if given["stage"] == "inside" else lambda: None
     tools = [put_tool(hub, given["door"], inside), mail_tool(hub, given["door"], Path(given["mails"]), inside)]
     call = calls("put", text="!") if given["tool"] == "put" else calls("mail", to="kim")

@@ -167,6 +167,7 @@ def hubs(loop: asyncio.AbstractEventLoop) -> Iterator[Callable[..., Abreast]]:
     made: list[Abreast] = []
 
     def make(database: Database | str | sa.Engine, **options: Any) -> Abreast:
+        options.setdefault("approvals", "named")  # most tests are not about approvals
         made.append(Abreast(database.url if isinstance(database, Database) else database, **options))
         return made[-1]
 

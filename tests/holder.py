@@ -77,7 +77,7 @@ class Holder:
         from planner import declare
 
         self.given = given
-        self.hub = declare(Abreast(given["url"], lease_seconds=given.get("lease_seconds", 60.0)))
+        self.hub = declare(Abreast(given["url"], lease_seconds=given.get("lease_seconds", 60.0), approvals="named"))
         self.tried: dict[str, str] = {}
 
     def run(self) -> None:

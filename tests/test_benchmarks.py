@@ -45,6 +45,11 @@ KEYS = {
     "fenced_saver",
     "fenced_saver_postgresql",
     "fenced_saver_sqlite",
+    "run_overhead",
+    "run_overhead_postgresql",
+    "run_overhead_sqlite",
+    "first_token",
+    "stream_fanout",
 }
 
 

@@ -20,7 +20,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psycopg
 import pytest
@@ -28,11 +28,14 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 import abreast
-from abreast import Abreast, errors
+from abreast import Abreast, errors, records
+from abreast.hub.service import Service
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+NOT_FOR_APPLICATIONS = {"service.access", "service.authenticate", "service.blocking", "service.replies"}
+"""What the HTTP face needs of a service, and the other door, of which the page speaks in words."""
 STEPS = 20
 """Lines of change that the quickstart must stay under."""
 
@@ -297,8 +300,9 @@ def rows_of(page: str, heading: str | None = None) -> dict[str, list[str]]:
 def test_the_api_page_names_everything_of_the_face():
     listed = {name.partition("(")[0] for name in rows_of("reference/api.md")}
     assert set(abreast.__all__) <= listed
-    methods = {name for name in vars(Abreast) if not name.startswith("_")}
-    assert {f"hub.{name}" for name in methods} == {name for name in listed if name.startswith("hub.")}
+    for called, face in (("hub", Abreast), ("service", Service)):
+        methods = {f"{called}.{name}" for name in dir(face) if not name.startswith("_")}
+        assert methods - NOT_FOR_APPLICATIONS == {name for name in listed if name.startswith(f"{called}.")}
 
 
 def test_the_errors_page_names_every_error_and_draws_the_tree():
@@ -318,6 +322,19 @@ def test_the_settings_page_names_every_option_and_its_default(option):
     cells = rows_of("reference/settings.md", "## Options of `Abreast`")[option.name]
     default = {inspect.Parameter.empty: "required", None: "`None`"}.get(option.default, f"`{option.default!r}`")
     assert cells[1].replace('"', "'") == default
+
+
+def test_the_conversations_page_names_every_option_of_a_service_and_its_default():
+    listed = rows_of("guides/conversations.md", "## A service")
+    options = {name: option for name, option in inspect.signature(Abreast.service).parameters.items() if name != "self"}
+    assert list(listed) == list(options)
+    for name, option in options.items():
+        default = "required" if option.default is inspect.Parameter.empty else f"`{option.default!r}`"
+        assert listed[name][1].replace('"', "'") == default
+
+
+def test_the_streaming_page_names_every_event():
+    assert list(rows_of("guides/streaming.md", "## Events")) == list(get_args(records.EventType))
 
 
 def test_the_capture_page_names_every_option_of_track():
@@ -385,7 +402,7 @@ def test_the_guarantees_page_names_every_promise_and_the_tests_that_name_it():
     assert sorted(rows) == list(range(1, 30))
     for number, cells in rows.items():
         named = re.findall(r"`(tests/[^`]+)`", cells[-1])
-        if number >= 21:
+        if number >= 28:
             assert named == []
             assert "coming" in cells[-1]
             continue

@@ -40,8 +40,13 @@ def test_both_doors_have_the_same_methods():
         "blocking",
         "lease",
         "checkpointer",
+        "gate",
+        "service",
+        "services",
     }
-    asynchronous = {name for name in vars(Abreast) if not name.startswith("_")} - declarations
+    served = {"stream"}  # hub.stream is service.stream; a synchronous application has service.blocking
+    both = {name for kind in Abreast.__mro__[:-1] for name in vars(kind) if not name.startswith("_")}
+    asynchronous = both - declarations - served
     assert asynchronous == {name for name in vars(Blocking) if not name.startswith("_")}
     hub = Abreast("sqlite:///unused.db")
     for name in declarations - {"blocking"}:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from langchain.agents import create_agent
@@ -101,9 +101,10 @@ class Asked:
     reason: str | None = None
 
 
-def open_hub(directory: Path, language: str) -> Abreast:
-    """The hub over the product's database: what is tracked, what CURRENT holds, who may read and write what."""
-    hub = Abreast(f"sqlite:///{models.database_file(directory)}")
+def open_hub(database: str, language: str, approvals: Literal["named", "writes"] = "named") -> Abreast:
+    """The hub over the product's database: what is tracked, what CURRENT holds, who may read and write what. In the terminal
+    nobody is asked before a tool writes; `served.py` asks."""
+    hub = Abreast(database, approvals=approvals)
     hub.track(
         Plan,
         workspace="workspace_id",
@@ -166,7 +167,7 @@ class Assistant:
     def __init__(self, directory: Path, language: str, model: BaseChatModel, without: SqliteSaver) -> None:
         self.directory = directory
         self.engine = models.open_engine(directory)
-        self.hub = open_hub(directory, language)
+        self.hub = open_hub(f"sqlite:///{models.database_file(directory)}", language)
         self.between = Between()
         shared: dict[str, Any] = {
             "model": model,

@@ -15,7 +15,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from abreast import user
+from abreast import Abreast, user
 
 from .agent import CONVERSATIONS, Assistant, open_assistant, open_model
 from .models import Base, ChecklistItem, Contact, Plan
@@ -92,12 +92,12 @@ CONTACTS = (
 )
 
 
-def fill(assistant: Assistant, language: str) -> None:
+def fill(engine: sa.Engine, hub: Abreast, language: str) -> None:
     """The rows of two households, as their screens wrote them."""
-    Base.metadata.create_all(assistant.engine)
-    assistant.hub.blocking.install()
+    Base.metadata.create_all(engine)
+    hub.blocking.install()
     korean = int(language == "ko")
-    with Session(assistant.engine) as session, assistant.hub.attribute(session, actor=user("mina")):
+    with Session(engine) as session, hub.attribute(session, actor=user("mina")):
         for name, title, old, new in PLANS[language]:
             session.add(
                 Plan(
@@ -121,6 +121,9 @@ def fill(assistant: Assistant, language: str) -> None:
             session.add(ChecklistItem(id=number, plan_id="parents", title=titles[korean], due_on=due))
         for names, roles, phone, shared in CONTACTS:
             session.add(Contact(plan_id="seongsu", name=names[korean], role=roles[korean], phone=phone, shared=shared))
+        if engine.dialect.name == "postgresql":  # its sequence knows nothing of the ids that were given
+            highest = sa.select(sa.func.max(ChecklistItem.id)).scalar_subquery()
+            session.execute(sa.select(sa.func.setval(sa.func.pg_get_serial_sequence("checklist_item", "id"), highest)))
         session.commit()
 
 
@@ -156,7 +159,7 @@ def main() -> None:
         with open_assistant(given.directory, given.lang, open_model()) as assistant:
             if sa.inspect(assistant.engine).has_table(Plan.__tablename__):
                 raise SystemExit(f"{given.directory} is filled already.")
-            fill(assistant, given.lang)
+            fill(assistant.engine, assistant.hub, given.lang)
             converse(assistant, given.lang)
     except Exception as error:  # a provider of models may raise anything
         said = str(error).strip().split("\n")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from importlib import import_module
@@ -102,6 +103,50 @@ def prune(
     """Delete events up to a revision, except the newest of each row. Conversations further back are told so."""
     _hub(where).blocking.prune(workspace, horizon=horizon)
     out.print(f"Pruned {workspace} up to r{horizon}.")
+
+
+@app.command()
+def serve(
+    where: Where,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 finds a free one.")] = 8000,
+    dev: Annotated[bool, typer.Option("--dev", help="Ask nobody who they are, on this machine only.")] = False,
+) -> None:
+    """Serve the hub's service over HTTP: conversations, approvals and streams, under /v1."""
+    hub = _hub(where)
+    running = import_module("abreast.server.running")
+    running.serve(hub, host=host, port=port, development=dev, say=lambda text: print(text, file=sys.stderr, flush=True))
+
+
+@app.command()
+def gates(
+    where: Where,
+    in_a_row: Annotated[int, typer.Option(min=1, help="So many newest approvals, unchanged, earn a tool its freedom.")] = 20,
+    days: Annotated[float, typer.Option(min=0, help="For so many days nobody must have rejected it.")] = 30,
+) -> None:
+    """Show what people decided about each tool, and which of them have earned `allow`."""
+    records = _hub(where).blocking.gates(in_a_row=in_a_row, days=days)
+    table = Table("tool", "asked", "approved", "in a row", "edited", "rejected", "answered", "expired", "undone", "earned allow")
+    for one in records:
+        counts = (one.asked, one.approved, one.in_a_row, one.edited, one.rejected, one.answered, one.expired, one.undone)
+        table.add_row(one.tool, *map(str, counts), "yes" if one.earned else "")
+    out.print(table if records else "No tool has asked yet.")
+
+
+labels = typer.Typer(no_args_is_help=True, help="What people decided, for training and tests.")
+app.add_typer(labels, name="labels")
+
+
+@labels.command()
+def export(
+    where: Where,
+    output: Annotated[Path | None, typer.Option(help="A file to write to.", show_default="what is printed")] = None,
+) -> None:
+    """Write one JSON object a decision and line: the tool, its arguments before and after, what was decided, by whom, when."""
+    lines = (json.dumps(label, ensure_ascii=False) for label in _hub(where).blocking.labels())
+    with contextlib.nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8") as file:
+        for line in lines:
+            print(line, file=file)
 
 
 @app.command(name="eval")

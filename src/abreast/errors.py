@@ -13,11 +13,16 @@
     |-- InputError                  the caller asked for something that is not there or not allowed
     |   |-- UnknownWorkspaceError
     |   |-- UnknownEntityError
+    |   |-- AbsentError
+    |   |-- DecisionError
     |   |-- MutationReusedError
     |   `-- MarkError
     |-- RereadError                 what was read is out of date: read again, then decide again
-    |   `-- VersionConflictError
+    |   |-- VersionConflictError
+    |   |-- DecidedError
+    |   `-- OutdatedError
     |-- RefusedError                the application said no; a repeat gets the same answer
+    |   `-- NotAllowedError
     |-- LeaseError                  the run may not go on
     |   |-- ThreadBusyError
     |   `-- LeaseLostError
@@ -90,6 +95,14 @@ class UnknownEntityError(InputError):
     """No such row, or this person may not read it."""
 
 
+class AbsentError(InputError):
+    """There is no such thing here, or it is not this person's to see; nobody is told which."""
+
+
+class DecisionError(InputError):
+    """This is not a decision that can be made here. Nothing was decided; the approval stays open."""
+
+
 class MutationReusedError(InputError):
     """This mutation id was used for another write. A new intention needs a new id."""
 
@@ -116,12 +129,37 @@ class VersionConflictError(RereadError):
     row: Any
 
 
+class DecidedError(RereadError):
+    """Another decision was made before this one. That one stands.
+
+    `approval` is the approval's id, `status` what was decided.
+    """
+
+    approval: str
+    status: str
+
+
+class OutdatedError(RereadError):
+    """What the call touches has changed since it was proposed. Nothing was decided; look at the changes, then confirm.
+
+    `approval` is the approval's id, `changes` what has changed, and `revisions` what a decision must name as `confirmed`.
+    """
+
+    approval: str
+    changes: Any
+    revisions: Any
+
+
 class RefusedError(AbreastError):
     """The application refused this write.
 
     Raised by the application's own code inside `hub.write`: what the block wrote is rolled back, and the refusal is
     the mutation's outcome. Fields must be JSON.
     """
+
+
+class NotAllowedError(RefusedError):
+    """This person may see this, but not do it."""
 
 
 class LeaseError(AbreastError):

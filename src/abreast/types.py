@@ -229,7 +229,8 @@ class Block:
 
     `text` is CHANGES and CURRENT; `facts` says in sentences what the question touches, empty where it touches nothing.
     `tokens` and `digest` are of both. `shown`, where there are tools that write: by workspace the rows, as
-    (entity type, id), that stand whole in CURRENT.
+    (entity type, id), that stand whole in CURRENT. `touched` are the rows that the question touches, as (workspace, entity
+    type, id).
     """
 
     text: str
@@ -238,6 +239,7 @@ class Block:
     digest: str
     shown: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     facts: str = ""
+    touched: frozenset[tuple[str, str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,20 @@
-"""What the tests of faults share: a house with enough rows, on either database or on a server of its own."""
+"""What the tests of faults share: a house with enough rows, on either database or on a server of its own; processes that serve
+conversations and are killed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
+import workers
 from house import House, build
 from server import OwnDatabase, Server
+from workers import Office
 from writer import PLANS, WORKSPACES
 
 
@@ -48,3 +53,24 @@ def own_house(server, hubs) -> Iterator[House]:
     yield fill(build(database, lambda database: hubs(database.url)))
     server.start()
     database.close()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[socket.socket]:
+    """A process that forks workers."""
+    with workers.nursery() as made:
+        yield made
+
+
+@pytest.fixture
+def offices(database, hubs, door, nursery) -> Iterator[Callable[..., Office]]:
+    """Makes offices, and ends them and their workers."""
+    made: list[Office] = []
+
+    def make(**options: Any) -> Office:
+        made.append(Office(database, hubs, door, nursery, **options))
+        return made[-1]
+
+    yield make
+    for one in reversed(made):
+        one.close()

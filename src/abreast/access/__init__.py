@@ -1,6 +1,6 @@
 """Executes flows. The only floor that opens connections and commits; what a caller opened stays the caller's."""
 
-from abreast.access.base import Access, Operation, aperform, govern, perform, read, snapshot, write
+from abreast.access.base import Access, Operation, aperform, govern, lead, perform, read, snapshot, write
 from abreast.access.batching import Job
 from abreast.access.beside import checkpoint_url, postgres_pool, sqlite_connection
 from abreast.access.database import open_access
@@ -16,6 +16,7 @@ __all__ = [
     "aperform",
     "checkpoint_url",
     "govern",
+    "lead",
     "open_access",
     "perform",
     "postgres_pool",

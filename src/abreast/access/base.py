@@ -26,7 +26,7 @@ Work = Callable[[], Flow[T]]
 class Step:
     """One piece of work of an operation, and how much of a transaction it needs."""
 
-    kind: Literal["read", "snapshot", "write", "govern"]
+    kind: Literal["read", "snapshot", "write", "govern", "lead"]
     work: Any
     """What makes the flow; of a governed write the job."""
 
@@ -51,6 +51,11 @@ def write(work: Work[T]) -> Operation[T]:
     """One transaction."""
     answer: T = yield Step("write", work)
     return answer
+
+
+def lead(work: Work[None]) -> Operation[None]:
+    """Statements that go before those of the next step, on the same way to the database. What they raise, that step raises."""
+    yield Step("lead", work)
 
 
 def govern(job: Job) -> Operation[Outcome]:
@@ -91,6 +96,10 @@ class Access(ABC):
     @abstractmethod
     async def agovern(self, job: Job) -> Outcome: ...
 
+    def lead(self, work: Work[None]) -> None:
+        """What goes before a step, by itself: a read. `perform` puts the two together."""
+        self.read(work)
+
     @abstractmethod
     def read(self, work: Work[T]) -> T: ...
 
@@ -123,16 +132,27 @@ class Access(ABC):
 def perform(access: Access, operation: Operation[T]) -> T:
     """Runs an operation in this thread."""
     doors: dict[str, Any] = {"read": access.read, "snapshot": access.snapshot, "write": access.write, "govern": access.govern}
+    first: Work[None] | None = None
     try:
         step = next(operation)
         while True:
+            answer = None
             try:
-                answer = doors[step.kind](step.work)
+                if step.kind == "lead":
+                    first = step.work
+                else:
+                    if first is not None and step.kind == "govern":
+                        access.read(first)
+                    work, first = _led(first, step), None
+                    answer = doors[step.kind](work)
             except Exception as error:
+                first = None
                 step = operation.throw(error)
             else:
                 step = operation.send(answer)
     except StopIteration as done:
+        if first is not None:
+            access.read(first)
         result: T = done.value
         return result
 
@@ -140,18 +160,41 @@ def perform(access: Access, operation: Operation[T]) -> T:
 async def aperform(access: Access, operation: Operation[T]) -> T:
     """Runs an operation without blocking the event loop."""
     doors: dict[str, Any] = {"read": access.aread, "snapshot": access.asnapshot, "write": access.awrite, "govern": access.agovern}
+    first: Work[None] | None = None
     try:
         step = next(operation)
         while True:
+            answer = None
             try:
-                answer = await doors[step.kind](step.work)
+                if step.kind == "lead":
+                    first = step.work
+                else:
+                    if first is not None and step.kind == "govern":
+                        await access.aread(first)
+                    work, first = _led(first, step), None
+                    answer = await doors[step.kind](work)
             except Exception as error:
+                first = None
                 step = operation.throw(error)
             else:
                 step = operation.send(answer)
     except StopIteration as done:
+        if first is not None:
+            await access.aread(first)
         result: T = done.value
         return result
+
+
+def _led(first: Work[None] | None, step: Step) -> Any:
+    """What a step does, behind what goes before it."""
+    if first is None or step.kind == "govern":
+        return step.work
+
+    def both() -> Flow[Any]:
+        yield from first()
+        return (yield from step.work())
+
+    return both
 
 
 def drive(flow: Flow[T], execute: Callable[[Statement], Rows]) -> T:

@@ -106,7 +106,10 @@ def returned(
         finished = structured is not None or (bool(answers) and reading.is_answer(answers[-1]))
         asked = frozenset(wanted if by_tool else ())
         scope.calls.append(ReturnedCall(ids, prepared.told, finished, asked, is_nested(config)))
+        if not is_nested(config):
+            scope.heads = {batch.workspace: batch.head.revision for batch in prepared.batches}
         if prepared.block is not None and not prepared.shadow:
+            scope.touched |= {(kind, wanted) for _, kind, wanted in prepared.block.touched}
             for batch in prepared.batches:
                 seen = scope.shown.setdefault((batch.workspace, batch.head.revision), set())
                 seen |= prepared.block.shown.get(batch.workspace, frozenset())

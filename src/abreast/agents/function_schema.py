@@ -14,7 +14,8 @@ from langchain_core.tools import InjectedToolArg
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
 
-from abreast.core.transaction import AsyncTransaction, Transaction
+from abreast.core.blocks import AsyncTransaction
+from abreast.core.transaction import Transaction
 from abreast.errors import ConfigurationError
 from abreast.types import MutationId, RunContext
 

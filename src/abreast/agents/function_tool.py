@@ -18,15 +18,17 @@ from abreast.access import Access, Operation, aperform, perform
 from abreast.agents.answers import ATTEMPTS, answer_of, as_read, must_pass, noted, own_of, passing, pause, unknown
 from abreast.agents.calls import ActorOf, actor_of
 from abreast.agents.function_schema import Function, read_function
+from abreast.agents.gating import Gated, Gatekeeper, Passage, Touches, parser_of
 from abreast.agents.intent import Intent, intent_of
 from abreast.agents.scope import running
+from abreast.core.blocks import Writes
 from abreast.core.effects import Claim, Effects, Found, refused
 from abreast.core.plain import NotJsonError, as_json
 from abreast.core.read import Reader
 from abreast.core.text import quoted
-from abreast.core.transaction import Writes
 from abreast.core.write import stored_refusal
 from abreast.errors import ConfigurationError, InputError, RefusedError, VersionConflictError
+from abreast.records import Policy
 from abreast.store.mutations import Outcome
 from abreast.telemetry import log
 from abreast.types import Attribution, Lease, MutationId
@@ -50,6 +52,11 @@ class Host(Protocol):
     @property
     def effects(self) -> Effects: ...
 
+    @property
+    def gatekeeper(self) -> Gatekeeper: ...
+
+    def gated(self, gated: Gated) -> Gated: ...
+
     def workspaces_of(self, context: Any) -> Sequence[str]: ...
 
     def canonical(self, workspace: Any) -> str: ...
@@ -66,6 +73,8 @@ class Options:
     actor: ActorOf
     repeatable: bool
     workspace: WorkspaceOf | None
+    policy: Policy | None = None
+    touches: Touches | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,10 @@ class FunctionTool:
             metadata={"abreast": "function"},
         )
         made.handle_tool_error = True
+        schema, parse = parser_of(made)
+        writes, plain = self._function.kind != "plain", self._function.kind == "plain"
+        options = self._options
+        self._gate = self._host.gated(Gated(self._name, writes, schema, parse, options.policy, options.touches, plain))
         return made
 
     # -- what a call is ------------------------------------------------------------------------------------------
@@ -146,18 +159,29 @@ class FunctionTool:
     def _flow(self, runtime: ToolRuntime[Any, Any], arguments: Mapping[str, Any]) -> _Flow:
         """One call, to its answer. An error becomes an answer unless the run must end or pause with it."""
         workspace = ""
+        through: Passage | None = None  # where a person changed the arguments, every answer says so
         try:
             refusal = self._lacking(runtime.context)
             if refusal is not None:
                 return _as_error(quoted(refusal))
             call = self._call(runtime, arguments)
             workspace = call.workspace
+            intent = call.intent if self._function.kind != "plain" else None
+            passage: Passage = yield _Do(self._host.gatekeeper.passage(self._gate, runtime, arguments, intent))
+            if passage.answer is not None:
+                return passage.answer if not passage.failed else _as_error(passage.answer)
+            if passage.edited:
+                through = passage
+                call = self._call(runtime, passage.arguments, passage.intent)
+                workspace = call.workspace
             kinds = {"transaction": self._write, "effect": self._effect, "plain": self._plain}
             value = yield from kinds[self._function.kind](call)
             value = _again(value) if call.intent.beside else value
-            return value if isinstance(value, str) else quoted(value)
-        except _Answer:
-            raise
+            return passage.told(value if isinstance(value, str) else quoted(value))
+        except _Answer as error:
+            if through is None:
+                raise
+            return _as_error(through.told(str(error)))
         except Exception as error:
             shown: BaseException = error
             if isinstance(error, VersionConflictError):
@@ -168,7 +192,7 @@ class FunctionTool:
                 if own is None or own is shown:
                     raise
                 raise own from error  # out of a group, which LangGraph does not look into
-            return _as_error(text)
+            return _as_error(text if through is None else through.told(text))
 
     def _lacking(self, context: Any) -> dict[str, Any] | None:
         """What the model is told where this person may not use the tool."""
@@ -183,12 +207,14 @@ class FunctionTool:
             return _forbidden(self._name, getattr(needed, "__name__", "permission"))
         return None
 
-    def _call(self, runtime: ToolRuntime[Any, Any], arguments: Mapping[str, Any]) -> _Call:
+    def _call(self, runtime: ToolRuntime[Any, Any], arguments: Mapping[str, Any], intent: Intent | None = None) -> _Call:
         governed = self._function.kind != "plain"
         thread = str((runtime.config or {}).get("configurable", {}).get("thread_id") or "") or None
         scope = running(self._host.access)
-        repeatable = self._options.repeatable
-        intent = intent_of(runtime, self._name, arguments, repeatable=repeatable) if governed else Intent({})
+        if not governed:
+            intent = Intent({})
+        elif intent is None:
+            intent = intent_of(runtime, self._name, arguments, repeatable=self._options.repeatable)
         given = {**arguments, **{name: runtime for name, kind in self._function.hidden.items() if kind == "runtime"}}
         given.update({name: self._context(runtime.context, kind) for name, kind in self._function.contexts.items()})
         return _Call(

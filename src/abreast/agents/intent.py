@@ -29,6 +29,7 @@ class Intent:
 
     `asked` are the arguments that the model gave. `mutation` is None where the tool was called by hand, outside a graph.
     `message` names what made the call. `repeats`: an earlier call meant the same, in the same message if `beside`.
+    `place` is the id that this call has by itself, whatever it repeats, and `made_by` that of the model's message.
     """
 
     asked: Mapping[str, Any]
@@ -36,6 +37,12 @@ class Intent:
     message: str = ""
     repeats: bool = False
     beside: bool = False
+    place: str | None = None
+    made_by: str | None = None
+
+
+EDITED = "changed_by_person"
+"""The key under which an answer says that a person changed the arguments of its call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,10 @@ def intent_of(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str,
     asked = _asked(place, arguments)
     if place is None:
         # A node that calls the tool by itself: its task has a name that stays the same when it runs again after a crash.
-        return Intent(asked, _hashed([thread, "task", task, runtime.tool_call_id, name, asked]), task) if task else Intent(asked)
+        if not task:
+            return Intent(asked)
+        named_by_task = _hashed([thread, "task", task, runtime.tool_call_id, name, asked])
+        return Intent(asked, named_by_task, task, place=named_by_task)
 
     def named(message: _Place) -> list[Any] | None:
         if message.message.id:
@@ -80,7 +90,16 @@ def intent_of(runtime: ToolRuntime[Any, Any], name: str, arguments: Mapping[str,
     if by is None or first is None:
         return Intent(asked)
     mutation = meant.mutation or _hashed([*first, meant.place.position, name, asked])
-    return Intent(asked, mutation, _hashed(by), meant.place != place, meant.place.index == place.index and meant.place != place)
+    repeats = meant.place != place
+    return Intent(
+        asked,
+        mutation,
+        _hashed(by),
+        repeats,
+        repeats and meant.place.index == place.index,
+        _hashed([*by, place.position, name, _plain(place.call["args"])]),
+        place.message.id,
+    )
 
 
 def _asked(place: _Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,13 +232,13 @@ def _after(
     # Of calls of one message that mean the same, one that succeeded says what came of it, and one that failed says least.
     for meant, answer in sorted(answered, key=lambda pair: _said(pair[1])):
         said = _said(answer)
-        if said in (_FAILED, _SUCCEEDED):
+        if said != _OPEN:
             still.pop(meant.place, None)
         else:
             named = unknown_mutation(answer.content) if answer is not None else None
             still[meant.place] = _Meant(meant.place, named or meant.mutation)
         if beside[0][0].index >= begin:
-            done = None if said == _FAILED else done or meant
+            done = None if said in (_FAILED, _CHANGED) else done or meant
     return list(still.values()), done
 
 
@@ -236,7 +255,9 @@ def _wrote_otherwise(history: Sequence[BaseMessage], places: range, call: ToolCa
     return False
 
 
-_FAILED, _OPEN, _SUCCEEDED = range(3)
+_FAILED, _OPEN, _SUCCEEDED, _CHANGED = range(4)
+"""`_CHANGED`: it was made with other arguments, which a person put there. Nothing was done with those that the model gave, so
+the same call after it is not a repeat."""
 
 
 def _said(answer: ToolMessage | None) -> int:
@@ -244,8 +265,18 @@ def _said(answer: ToolMessage | None) -> int:
     if answer is None or answer.content == CUT_OFF:
         return _OPEN
     if answer.status != "error":
-        return _SUCCEEDED
+        return _CHANGED if _is_changed(answer.content) else _SUCCEEDED
     return _OPEN if is_unknown(answer.content) else _FAILED
+
+
+def _is_changed(content: Any) -> bool:
+    if not isinstance(content, str) or EDITED not in content:
+        return False
+    try:
+        told = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(told, Mapping) and EDITED in told
 
 
 def _alike(history: Sequence[BaseMessage], place: _Place) -> Iterator[_Place]:

@@ -17,6 +17,7 @@ from abreast.access import Access, aperform, perform
 from abreast.agents import calls
 from abreast.agents.call_ids import given_ids
 from abreast.agents.calls import Returned, WorkspacesOf
+from abreast.agents.gating import Gated, Gatekeeper
 from abreast.agents.placing import inside_answers, place
 from abreast.agents.repair import repaired
 from abreast.agents.state import KEY, AgentSyncState
@@ -49,11 +50,13 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
         placement: Placement,
         after_tools: AfterTools,
         schema: str,
+        gatekeeper: Gatekeeper | None = None,
+        gated: Callable[[Gated], Gated] | None = None,
     ) -> None:
         super().__init__()
         self._access, self._teller = access, teller
         self._workspaces_of, self._placement, self._after_tools = workspaces_of, placement, after_tools
-        self._guard = Guard(access, schema)
+        self._guard = Guard(access, schema, gatekeeper, gated)
         self._warned = False
 
     @property
@@ -83,7 +86,12 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
     ) -> ToolMessage | Command[Any]:
         try:
             refused = perform(self._access, self._guard.fence(request))
-            return handler(self._guard.guarded(request)) if refused is None else refused
+            if refused is not None:
+                return refused
+            passed = perform(self._access, self._guard.passed(request))
+            if passed.answer is not None:
+                return passed.answer
+            return passed.annotated(handler(self._guard.guarded(passed.request)))  # type: ignore[no-any-return]
         except Exception as error:
             return answered(error, request)
 
@@ -92,7 +100,12 @@ class SyncMiddleware(AgentMiddleware[AgentSyncState, Any, Any]):
     ) -> ToolMessage | Command[Any]:
         try:
             refused = await aperform(self._access, self._guard.fence(request))
-            return await handler(self._guard.guarded(request)) if refused is None else refused
+            if refused is not None:
+                return refused
+            passed = await aperform(self._access, self._guard.passed(request))
+            if passed.answer is not None:
+                return passed.answer
+            return passed.annotated(await handler(self._guard.guarded(passed.request)))  # type: ignore[no-any-return]
         except Exception as error:
             return answered(error, request)
 

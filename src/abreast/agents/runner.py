@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from abreast.core.gate import Ending, moved
 from abreast.core.lease import busy_error
 from abreast.core.tell import Teller
 from abreast.errors import ConfigurationError, InputError, UnavailableError
+from abreast.store.statement import Statement
 from abreast.telemetry import log
 from abreast.types import Lease, Told
 
@@ -78,6 +80,30 @@ class _Begun:
         """The config of the thread's newest checkpoint, also where the run began at an older one."""
         configurable = {k: v for k, v in self.config["configurable"].items() if k != "checkpoint_id"}
         return {"configurable": configurable}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt of a stored run, and who is told of it. `holder` is what the lease is taken as, `input_ids` are the messages
+    that the run answers, also where they stand in the history already. `input` may be a function that gets the run's
+    config, under its lease, and returns the input. `watcher` hears what the gates in tools let through, `person` is tenant and
+    user of the conversation."""
+
+    run: str
+    holder: str
+    thread: str
+    input: Any
+    input_ids: Collection[str]
+    context: Any
+    config: RunnableConfig
+    modes: list[str]
+    part: Callable[[tuple[str, ...], str, Any], None]
+    conclude: Callable[[RunResult, Mapping[str, Told], Lease | None, Any, RunScope], Awaitable[None]]
+    failed: Callable[[BaseException, Lease | None], Awaitable[bool]]
+    validate: Sequence[Validator] = ()
+    resumed: bool = False
+    watcher: Any = None
+    person: tuple[str, str] | None = None
 
 
 class Runner:
@@ -148,7 +174,7 @@ class Runner:
         else:
             if outer is not None and outer.lease is not None:
                 self._heartbeat.confirm(outer.lease)  # a run that was lost starts no other
-            with self._heartbeat.held(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
+            with self._heartbeat.held(begun.scope.thread, begun.scope.holder or begun.scope.run, [begun.saver]) as lease:
                 yield lease
 
     @asynccontextmanager
@@ -164,8 +190,79 @@ class Runner:
         else:
             if outer is not None and outer.lease is not None:
                 await self._heartbeat.aconfirm(outer.lease)
-            async with self._heartbeat.aheld(begun.scope.thread, begun.scope.run, [begun.saver]) as lease:
+            async with self._heartbeat.aheld(begun.scope.thread, begun.scope.holder or begun.scope.run, [begun.saver]) as lease:
                 yield lease
+
+    async def attempt(self, agent: Any, wanted: Attempt) -> None:
+        """One attempt of a stored run: streams the agent's work, decides about success, and hands both on as they come.
+
+        Under the lease `wanted.conclude` writes what came of it, or `wanted.failed` that it came to nothing. Raises
+        ThreadBusyError, LeaseLostError, and what `failed` does not settle.
+        """
+        prepare = wanted.input if inspect.iscoroutinefunction(wanted.input) else None
+        begun = self._begin(agent, None if prepare is not None else wanted.input, wanted.thread, wanted.config)
+        ids = frozenset(wanted.input_ids)  # what an engine that forgot is told of earlier messages is history
+        scope = replace(
+            begun.scope,
+            run=wanted.run,
+            holder=wanted.holder,
+            input_ids=ids,
+            resumed=wanted.resumed,
+            watcher=wanted.watcher,
+            person=wanted.person,
+        )
+        begun = replace(begun, scope=scope)
+        # A new conversation's place is nobody's but its own: it is given while the thread is taken.
+        placing = asyncio.ensure_future(
+            aperform(self._access, self._teller.begin(wanted.thread, self._workspaces_of(wanted.context)))
+        )
+        try:
+            async with self._aheld(begun) as lease:
+                try:
+                    inner = begun.under(lease)
+                    if prepare is not None:
+                        inner = replace(inner, input=await prepare(inner.config))
+                    await placing
+                    await self._attempt(agent, wanted, inner, lease)
+                except BaseException as error:
+                    if not await wanted.failed(error, lease):
+                        raise
+        finally:
+            placing.cancel()
+            await asyncio.gather(placing, return_exceptions=True)
+
+    async def _attempt(self, agent: Any, wanted: Attempt, inner: _Begun, lease: Lease | None) -> None:
+        token = current.set(inner.scope)
+        try:
+            parts = agent.astream(
+                inner.input, inner.config, context=wanted.context, stream_mode=wanted.modes, subgraphs=True, **inner.options
+            )
+            async with aclosing(parts):
+                async for namespace, mode, chunk in parts:
+                    wanted.part(namespace, mode, chunk)
+        finally:
+            inner.scope.ended = True
+            current.reset(token)
+        snapshot = await agent.aget_state(inner.latest)
+        result, told = self._ended(inner, snapshot.values, snapshot)
+        for validator in wanted.validate if result.status == "succeeded" else ():
+            verdict = _ask(validator, snapshot.values)
+            if inspect.isawaitable(verdict):
+                try:
+                    verdict = await verdict
+                except Exception as error:
+                    verdict = error
+            result, told = _judged(result, told, validator, verdict)
+        await wanted.conclude(result, told, lease, snapshot, inner.scope)
+
+    @property
+    def workspaces_of(self) -> WorkspacesOf:
+        """Finds the workspaces of a run in its context."""
+        return self._workspaces_of
+
+    def moves(self, thread: str, run: str, told: Mapping[str, Told]) -> Sequence[Statement]:
+        """The statements that move a conversation's places, for whoever stores the end of its run."""
+        return self._teller.moves(thread, run, told)
 
     def _begin(self, agent: Any, input: Any, thread: str, config: RunnableConfig | None) -> _Begun:
         if not thread:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +49,20 @@ class RunScope:
     calls: list[ReturnedCall] = field(default_factory=list)
     shown: dict[tuple[str, int], set[tuple[str, str]]] = field(default_factory=dict)
     """The rows that stood whole in requests of this run which returned, by workspace and the revision of CURRENT there."""
+    resumed: bool = False
+    """It was begun before: calls of tools may have been asked for, and decided."""
+    person: tuple[str, str] | None = None
+    """Tenant and user of the conversation, where it is a service's."""
+    approved: dict[str, Callable[[str, str, str], int | None]] = field(default_factory=dict)
+    """By mutation, what a person approved: workspace, entity type and id in, the revision on which he saw the row out."""
+    watcher: Any = None
+    """Who hears that a gated tool runs now: `passed(call, approval=, edited=)`, `noted(...)`. None where nobody streams."""
+    holder: str = ""
+    """What the lease calls the run; another one each time that a stored run is taken up."""
+    heads: dict[str, int] = field(default_factory=dict)
+    """HEAD of each workspace as of the last model call that returned."""
+    touched: set[tuple[str, str]] = field(default_factory=set)
+    """The rows that the person's question touches, as entity type and id."""
     ended: bool = False
     """What outlives the run, a background task for example, is not part of it any more."""
     entered: bool = False

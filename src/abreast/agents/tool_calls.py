@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from langchain.agents.middleware import ToolCallRequest
@@ -11,10 +13,12 @@ from pydantic import ValidationError
 
 from abreast.access import Access, Operation, read
 from abreast.agents.answers import answer_of, own_of
+from abreast.agents.gating import OURS, Gated, Gatekeeper, Passage, annotated, answer_message, parser_of
 from abreast.agents.scope import running
 from abreast.core.lease import must_hold
 from abreast.core.text import quoted
 from abreast.errors import UnavailableError
+from abreast.records import Policy
 from abreast.types import Lease
 
 FENCED = frozenset({"write", "function"})
@@ -28,8 +32,15 @@ NOT_ASKED = quoted(
 class Guard:
     """Lets a tool run only while its run holds the conversation, and turns its failure into an answer to the model."""
 
-    def __init__(self, access: Access, schema: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        schema: str,
+        gatekeeper: Gatekeeper | None = None,
+        gated: Callable[[Gated], Gated] | None = None,
+    ) -> None:
         self._access, self._schema = access, schema
+        self._gatekeeper, self._gated = gatekeeper, gated
 
     def fence(self, request: ToolCallRequest) -> Operation[ToolMessage | None]:
         """None where the tool may run, or the answer in its place where nobody could be asked. Without a lease nothing is.
@@ -45,6 +56,24 @@ class Guard:
             return _message(NOT_ASKED, request)
         return None
 
+    def passed(self, request: ToolCallRequest) -> Operation[Passed]:
+        """How the call of a tool that does not ask by itself goes on: it asks here where the hub is strict, and what was
+        decided about this very call counts though its gate is not there any more. Raises GraphInterrupt."""
+        tool, keeper = request.tool, self._gatekeeper
+        if tool is None or keeper is None or self._gated is None or (tool.metadata or {}).get("abreast") in OURS:
+            return Passed(request)
+        call = request.tool_call
+        schema, parse = parser_of(tool)
+        gate = Gated(tool.name, True, schema, parse, None if keeper.strict else Policy("allow"), plain=True)
+        if keeper.strict:
+            gate = self._gated(gate)
+        passage = yield from keeper.passage(gate, request.runtime, call["args"])
+        if passage.answer is not None:
+            return Passed(request, passage, answer_message(passage, tool.name, call["id"]))
+        if passage.edited:
+            request = request.override(tool_call={**call, "args": dict(passage.intent.asked)})
+        return Passed(request, passage)
+
     @staticmethod
     def guarded(request: ToolCallRequest) -> ToolCallRequest:
         """The request with a tool whose own errors cannot be taken for errors of its arguments."""
@@ -55,6 +84,19 @@ class Guard:
             return None
         scope = running(self._access)
         return scope.lease if scope is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A call behind its gate: as it goes on, or with the answer in its place."""
+
+    request: ToolCallRequest
+    passage: Passage | None = None
+    answer: ToolMessage | None = None
+
+    def annotated(self, answer: Any) -> Any:
+        """The tool's answer, which says so where a person changed the arguments."""
+        return answer if self.passage is None else annotated(answer, self.passage)
 
 
 class _Guarded:

@@ -4,18 +4,20 @@ the model: workspace and read rule are applied in the tool's own query."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from langchain.tools import ToolRuntime
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from pydantic import BaseModel, Field
 
 from abreast.access import Access, Operation, aperform, perform, snapshot
-from abreast.agents.calls import WorkspacesOf
+from abreast.agents.answers import answer_of
+from abreast.agents.gating import Gated, Gatekeeper, parser_of
 from abreast.core.read import Reader
 from abreast.core.text import quoted
-from abreast.errors import InputError, NotTrackedError, UnavailableError
+from abreast.errors import AbreastError, InputError, NotTrackedError, UnavailableError
+from abreast.records import Policy
 from abreast.store.statement import Flow
 from abreast.store.tracked import TrackedTable
 from abreast.types import ChangeEvent, Row
@@ -60,11 +62,29 @@ class _History(BaseModel):
     limit: int = Field(default=_EVENTS, ge=1, le=100, description="The newest so many changes, 1 to 100.")
 
 
-class ReadTools:
-    """Makes the read tools of one hub."""
+class Host(Protocol):
+    """What these tools need of a hub."""
 
-    def __init__(self, access: Access, reader: Reader, workspaces_of: WorkspacesOf) -> None:
-        self._access, self._reader, self._workspaces_of = access, reader, workspaces_of
+    @property
+    def access(self) -> Access: ...
+
+    @property
+    def reader(self) -> Reader: ...
+
+    @property
+    def gatekeeper(self) -> Gatekeeper: ...
+
+    def gated(self, gated: Gated) -> Gated: ...
+
+    def workspaces_of(self, context: Any) -> Sequence[str]: ...
+
+
+class ReadTools:
+    """Makes the read tools of one hub. `policies` says by a tool's name what must be done before it runs."""
+
+    def __init__(self, host: Host, policies: Mapping[str, Policy]) -> None:
+        self._host, self._policies = host, policies
+        self._access, self._reader, self._workspaces_of = host.access, host.reader, host.workspaces_of
 
     def of(self, tables: Sequence[TrackedTable]) -> list[BaseTool]:
         """A list and a get tool for each table, and one history tool for all of them."""
@@ -124,6 +144,20 @@ class ReadTools:
         self, name: str, description: str, schema: type[BaseModel], flow: Callable[[str, Any, dict[str, Any]], Flow[str]]
     ) -> BaseTool:
         def operation(runtime: ToolRuntime, arguments: dict[str, Any]) -> Operation[str]:
+            try:
+                passage = yield from self._host.gatekeeper.passage(gate, runtime, arguments)
+            except AbreastError as error:
+                text = answer_of(error)
+                if text is None:
+                    raise
+                raise ToolException(text) from error
+            if passage.failed:
+                raise ToolException(passage.answer)
+            if passage.answer is not None:
+                return passage.answer
+            return passage.told((yield from answer(runtime, dict(passage.arguments))))
+
+        def answer(runtime: ToolRuntime, arguments: dict[str, Any]) -> Operation[str]:
             # An answer that teaches is worth more to a model than an exception that ends its run.
             answers: dict[str, str] = {}
             errors: dict[str, str] = {}
@@ -148,7 +182,7 @@ class ReadTools:
         async def acall(runtime: ToolRuntime, **arguments: Any) -> str:
             return await aperform(self._access, operation(runtime, arguments))
 
-        return StructuredTool.from_function(
+        made = StructuredTool.from_function(
             func=call,
             coroutine=acall,
             name=name,
@@ -156,6 +190,11 @@ class ReadTools:
             args_schema=schema,
             metadata={"abreast": "read"},
         )
+        made.handle_tool_error = True
+        known, parse = parser_of(made)
+        rule = self._policies.get(name)
+        gate = self._host.gated(Gated(name, False, known, parse, rule, lambda context, arguments: (), plain=True))
+        return made
 
 
 def _by_workspace(answers: Mapping[str, str]) -> str:

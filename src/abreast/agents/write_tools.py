@@ -10,28 +10,29 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
+from abreast.access import Access, aperform, perform
 from abreast.agents.answers import ATTEMPTS, answer_of, noted, passing, pause
-from abreast.agents.calls import ActorOf, WorkspacesOf, actor_of
-from abreast.agents.intent import intent_of
+from abreast.agents.calls import ActorOf, actor_of
+from abreast.agents.gating import Entities, Gated, Gatekeeper, Passage
+from abreast.agents.intent import Intent, intent_of
 from abreast.agents.parameters import Own, Parameters, is_required
 from abreast.agents.tools import get_tool_name, identifier, list_tool_name
-from abreast.core.permits import Permit, Permits, Written, settable
+from abreast.core.blocks import AsyncTransaction, Writes
+from abreast.core.permits import Permit, Permits, Written, settable, spelled
 from abreast.core.text import quoted
-from abreast.core.transaction import AsyncTransaction, Transaction, Writes
+from abreast.core.transaction import Transaction
 from abreast.errors import ConfigurationError, ContextError, InputError, RefusedError, UnknownEntityError, VersionConflictError
+from abreast.records import Policy
 from abreast.store.change import SHOWN, entity_id
 from abreast.store.tracked import TrackedTable, Writable
 from abreast.types import Attribution, Lease, Operation, Version
-
-WritesOf = Callable[[str, Attribution, Lease | None, Any], Writes]
-"""Makes a governed transaction: workspace, attribution, lease and payload in."""
 
 _VERBS: dict[Operation, str] = {"insert": "create", "update": "update", "delete": "delete"}
 
@@ -58,20 +59,36 @@ class _Meant:
 
     workspaces: Sequence[str]
     write: _Write
+    touches: Entities | None
+    """The rows that the call names, or that a new row refers to; None where nobody can say which they are."""
 
 
 Prepare = Callable[[Permit, Mapping[str, Any], Sequence[str]], _Meant]
 """Permit, arguments and the workspaces in which the table can have rows in. Raises what is wrong with them."""
 
 
-class WriteTools:
-    """Makes the write tools of one hub."""
+class Host(Protocol):
+    """What these tools need of a hub."""
 
-    def __init__(
-        self, permits: Permits, workspaces_of: WorkspacesOf, writes_of: WritesOf, actor: ActorOf, dialect: sa.Dialect
-    ) -> None:
-        self._permits, self._workspaces_of, self._writes_of, self._actor = permits, workspaces_of, writes_of, actor
-        self._dialect = dialect
+    @property
+    def access(self) -> Access: ...
+
+    @property
+    def gatekeeper(self) -> Gatekeeper: ...
+
+    def gated(self, gated: Gated) -> Gated: ...
+
+    def workspaces_of(self, context: Any) -> Sequence[str]: ...
+
+    def write(self, workspace: str, attribution: Attribution, lease: Lease | None, payload: Any) -> Writes: ...
+
+
+class WriteTools:
+    """Makes the write tools of one hub. `policies` says by a tool's name what must be done before it runs."""
+
+    def __init__(self, host: Host, permits: Permits, actor: ActorOf, policies: Mapping[str, Policy]) -> None:
+        self._host, self._permits, self._actor, self._policies = host, permits, actor, policies
+        self._dialect: sa.Dialect = host.access.sql_dialect
 
     def of(self, tables: Sequence[TrackedTable], wanted: bool | Collection[str]) -> list[BaseTool]:
         """A create, an update and a delete tool for each table, or those of the `wanted` names.
@@ -111,7 +128,7 @@ class WriteTools:
             own, values = parameters.read(arguments)
             permit.check("insert", list(values))
             chosen = _chosen(own.get("workspace"), workspaces, told=tracked.workspace_column is None)
-            return _Meant(chosen, lambda tx, workspaces: _outcome(permit.create(tx, values, workspaces)))
+            return _Meant(chosen, lambda tx, workspaces: _outcome(permit.create(tx, values, workspaces)), permit.referred(values))
 
         description = (
             f"Create one row of {tracked.entity_type}. What is left out gets its default. "
@@ -133,7 +150,11 @@ class WriteTools:
             wanted, version = _row(tracked, own)
             if not workspaces:
                 raise permit.absent(tracked, wanted)
-            return _Meant(workspaces, lambda tx, workspaces: _outcome(permit.update(tx, wanted, version, values, workspaces)))
+            return _Meant(
+                workspaces,
+                lambda tx, workspaces: _outcome(permit.update(tx, wanted, version, values, workspaces)),
+                _touched(tracked, wanted, version),
+            )
 
         description = (
             f"Change fields of one row of {tracked.entity_type}; those that are left out stay as they are, null empties one. "
@@ -153,7 +174,11 @@ class WriteTools:
             wanted, version = _row(tracked, own)
             if not workspaces:
                 raise permit.absent(tracked, wanted)
-            return _Meant(workspaces, lambda tx, workspaces: {"deleted": permit.delete(tx, wanted, version)})
+            return _Meant(
+                workspaces,
+                lambda tx, workspaces: {"deleted": permit.delete(tx, wanted, version)},
+                _touched(tracked, wanted, version),
+            )
 
         description = (
             f"Delete one row of {tracked.entity_type}, for good. "
@@ -166,10 +191,21 @@ class WriteTools:
     def _tool(self, op: Operation, tracked: TrackedTable, description: str, parameters: Parameters, prepare: Prepare) -> BaseTool:
         name = f"{_VERBS[op]}_{identifier(tracked.entity_type)}"
 
-        def begin(runtime: ToolRuntime[Any, Any] | None, arguments: Mapping[str, Any]) -> _Run:
+        def check(given: Mapping[str, Any]) -> Mapping[str, Any]:
+            own, values = parameters.read(given)
+            if op != "insert":
+                _row(tracked, own)
+            if op == "update" and not values:
+                raise InputError("Say which fields are to change, and to what. Nothing was written.")
+            return given
+
+        gate = self._host.gated(Gated(name, True, parameters.schema, check, self._policies.get(name), versioned=op != "insert"))
+        host = self._host
+
+        def begin(runtime: ToolRuntime[Any, Any] | None, arguments: Mapping[str, Any], through: Passage | None = None) -> _Run:
             context = runtime.context if isinstance(runtime, ToolRuntime) else None
             try:
-                workspaces = tuple(dict.fromkeys(self._workspaces_of(context)))
+                workspaces = tuple(dict.fromkeys(host.workspaces_of(context)))
                 if runtime is None or not workspaces:
                     raise ContextError("The run context names no workspace.")
             except ContextError as error:
@@ -178,7 +214,7 @@ class WriteTools:
             permit = self._permits.of(tracked, context)
             meant = prepare(permit, arguments, [one for one in workspaces if permit.can_hold(one)])
             thread = (runtime.config or {}).get("configurable", {}).get("thread_id")
-            intent = intent_of(runtime, name, arguments)
+            intent = intent_of(runtime, name, arguments) if through is None else through.intent
             attribution = Attribution(actor_of(self._actor, context), None if thread is None else str(thread), intent.mutation)
             payload = [name, intent.asked]
             return _Run(
@@ -186,18 +222,34 @@ class WriteTools:
                 parameters,
                 workspaces,
                 meant,
-                attribution.mutation,
-                lambda workspace: self._writes_of(workspace, attribution, None, payload),  # None: the run's,
+                intent,
+                lambda workspace: host.write(workspace, attribution, None, payload),  # None: the run's,
             )
 
+        def gate_of(meant: _Meant) -> Gated:
+            return replace(gate, touches=lambda context, arguments: meant.touches)
+
         def call(runtime: ToolRuntime[Any, Any] = None, **arguments: Any) -> str:  # type: ignore[assignment]
-            with _answers():
-                return begin(runtime, arguments).made()
+            with _answers() as said:
+                run = begin(runtime, arguments)
+                passage = perform(host.access, host.gatekeeper.passage(gate_of(run.meant), runtime, arguments, run.intent))
+                if (answer := _answered(passage)) is not None:
+                    return answer
+                said.through = passage
+                run = run if not passage.edited else begin(runtime, passage.arguments, passage)
+                return passage.told(run.made())
 
         async def acall(runtime: ToolRuntime[Any, Any] = None, **arguments: Any) -> str:  # type: ignore[assignment]
-            with _answers():
+            with _answers() as said:
                 # Rules are plain functions that may take their time: not on the event loop.
-                return await (await asyncio.to_thread(begin, runtime, arguments)).amade()
+                run = await asyncio.to_thread(begin, runtime, arguments)
+                wanted = host.gatekeeper.passage(gate_of(run.meant), runtime, arguments, run.intent)
+                passage = await aperform(host.access, wanted)
+                if (answer := _answered(passage)) is not None:
+                    return answer
+                said.through = passage
+                run = run if not passage.edited else await asyncio.to_thread(begin, runtime, passage.arguments, passage)
+                return passage.told(await run.amade())
 
         return StructuredTool(
             name=name,
@@ -218,7 +270,7 @@ class _Run:
     parameters: Parameters
     workspaces: Sequence[str]
     meant: _Meant
-    mutation: str | None
+    intent: Intent
     make: Callable[[str], Writes]
 
     def made(self) -> str:
@@ -289,22 +341,43 @@ class _Run:
 
     def _raise_unless_passing(self, error: Exception) -> None:
         # Without a mutation nobody could say whether a write that lost its reply was made.
-        if self.mutation is None or not passing(error):
+        if self.intent.mutation is None or not passing(error):
             raise error
 
 
+@dataclass
+class _Said:
+    """How a call went through its gate, once it has."""
+
+    through: Passage | None = None
+
+
 @contextmanager
-def _answers() -> Iterator[None]:
+def _answers() -> Iterator[_Said]:
     """Errors as answers, but for those that pause, cancel or end the run."""
+    said = _Said()
     try:
-        yield
+        yield said
     except ToolException:
         raise
     except BaseException as error:
         text = answer_of(error)
         if text is None:
             raise
-        raise ToolException(text) from error
+        raise ToolException(text if said.through is None else said.through.told(text)) from error
+
+
+def _answered(passage: Passage) -> str | None:
+    """The answer in the call's place, if there is one. Raises ToolException where it was not made."""
+    if passage.failed:
+        raise ToolException(passage.answer)
+    return passage.answer
+
+
+def _touched(tracked: TrackedTable, entity_id: str, version: Version) -> Entities | None:
+    """The row that a call names, as the log does; None where it cannot be told which one that is."""
+    known = spelled(tracked, entity_id)
+    return None if known is None else ((tracked.entity_type, known, version if isinstance(version, int) else None),)
 
 
 def _row_arguments(tracked: TrackedTable) -> dict[str, Own]:

@@ -54,6 +54,27 @@ def settable(tracked: TrackedTable) -> frozenset[str]:
     return frozenset(f.name for f in tracked.fields if f.name not in kept)
 
 
+def spelled(tracked: TrackedTable, wanted: str) -> str | None:
+    """A row's id as the log has it, of an id that a model or an application gave; None where nobody can say. The database
+    takes other spellings of a number or a UUID for the same key."""
+    try:
+        parts = key_parts(tracked, wanted)
+        known = [_spelled(f.kind, part) for f, part in zip(tracked.key, parts, strict=True)]
+    except (AbreastError, ValueError):
+        return None
+    if None in known:
+        return None
+    return entity_id(known[0] if len(known) == 1 else tuple(known))
+
+
+def _spelled(kind: str, text: str) -> str | None:
+    if kind == "integer":
+        return str(int(text))
+    if kind == "uuid":
+        return str(UUID(text))
+    return text if kind == "text" else None
+
+
 def is_made(column: sa.Column[Any]) -> bool:
     """Whether a new row gets a value of this column by itself."""
     counted = isinstance(column.table, sa.Table) and column.table.autoincrement_column is column
@@ -161,6 +182,22 @@ class Permit:
         """The error with as much of the row as this person may see."""
         row = error.row
         return conflict_error(row.entity_type, error.entity_id, error.expected, visible_row(row, self.readable[row.entity_type]))
+
+    def referred(self, values: Mapping[str, Any]) -> tuple[tuple[str, str, int | None], ...] | None:
+        """The tracked rows that a new row with these values refers to; None where one cannot be named by its id."""
+        found: list[tuple[str, str, int | None]] = []
+        for constraint in self.tracked.table.foreign_key_constraints:
+            parent = next((t for t in self.sync.tables if t.table is constraint.referred_table), None)
+            given = {element.column.name: values.get(element.parent.name) for element in constraint.elements}
+            if parent is None or None in given.values():
+                continue
+            if set(given) != {f.name for f in parent.key}:
+                return None
+            known = spelled(parent, _id_of([given[f.name] for f in parent.key]))
+            if known is None:
+                return None
+            found.append((parent.entity_type, known, None))
+        return tuple(found)
 
     # -- around the write ----------------------------------------------------------------------------------------
 

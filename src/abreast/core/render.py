@@ -54,7 +54,7 @@ def render(
         )
         for batch, to in zip(batches, told, strict=True)
     }
-    return Block(text, marks, count(text) + (count(sentences) if sentences else 0), digest, shown, sentences)
+    return Block(text, marks, count(text) + (count(sentences) if sentences else 0), digest, shown, sentences, said.touched)
 
 
 # -- CHANGES -----------------------------------------------------------------------------------------------------------

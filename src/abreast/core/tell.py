@@ -236,11 +236,14 @@ class Teller:
     def settle(self, thread: str, run: str, told: Mapping[str, Told], lease: Lease | None) -> Operation[None]:
         """Moves the conversation's places to what a successful run was told, in one transaction, under its lease. Raises
         LeaseLostError, and then moves nothing."""
-        statements = [
+        if statements := self.moves(thread, run, told):
+            yield from write(lambda: self._under(lease, statements))
+
+    def moves(self, thread: str, run: str, told: Mapping[str, Told]) -> list[Statement]:
+        """What `settle` writes, for whoever writes more in the same transaction."""
+        return [
             self._move(workspace, thread, Position(one.to_revision, one.to_check), run) for workspace, one in sorted(told.items())
         ]
-        if statements:
-            yield from write(lambda: self._under(lease, statements))
 
     def _under(self, lease: Lease | None, statements: Sequence[Statement]) -> Flow[None]:
         return under(self._sync.dialect, self._sync.schema, lease, statements)

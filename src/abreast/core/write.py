@@ -28,7 +28,8 @@ MOST = 1000
 
 
 class Writing:
-    """Makes governed writes. `find` gives the tracked table of a model, `look` verifies the triggers in a flow."""
+    """Makes governed writes. `find` gives the tracked table of a model, `look` verifies the triggers in a flow, `told` hears
+    of each workspace after a commit in it."""
 
     def __init__(
         self,
@@ -37,8 +38,9 @@ class Writing:
         tables: Sequence[TrackedTable],
         find: Callable[[Any], TrackedTable],
         look: Callable[[], Flow[Any]],
+        told: Callable[[str], None] = lambda workspace: None,
     ) -> None:
-        self.access, self.schema, self._find, self.look = access, schema, find, look
+        self.access, self.schema, self._find, self.look, self.told = access, schema, find, look, told
         self._checked: set[str] = set()
         self._writers = {t.entity_type: TableWriter(t, access.sql_dialect, access.carried) for t in tables}
         self._functions = {t.entity_type: function_name(t.entity_type) for t in tables}
@@ -75,6 +77,7 @@ class Writing:
         writes = self.writes(changes)
         digest = mutations.digest(workspace, [write.payload for write in writes]) if attribution.mutation else ""
         outcome = yield from govern(self._job(workspace, writes, attribution, lease, digest))
+        self.told(workspace)
         return self._applied(outcome, workspace, writes, attribution.mutation, lease)
 
     def writes(self, changes: Sequence[Change]) -> list[Write]:

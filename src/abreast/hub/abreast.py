@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
@@ -14,22 +14,23 @@ from sqlalchemy.orm import Session
 
 from abreast.access import Attribute, Operation, aperform
 from abreast.core import install as installing
+from abreast.core.blocks import Writes
 from abreast.core.interest import Interest
 from abreast.core.loading import Loader
-from abreast.core.permits import Permits
 from abreast.core.read import Page
 from abreast.core.tell import Options
-from abreast.core.text import HISTORY, WRITES, count_bytes
-from abreast.core.transaction import Writes
+from abreast.core.text import count_bytes
 from abreast.errors import ConfigurationError
+from abreast.hub.agents import AgentsOfHub
 from abreast.hub.blocking import Blocking
 from abreast.hub.budget import checked
-from abreast.hub.operations import Operations, agents_module
+from abreast.hub.operations import Operations
+from abreast.hub.serving import Serving
+from abreast.records import Gating
 from abreast.store.attribution import check_actor
 from abreast.store.change import Change
 from abreast.store.tracked import ReadRule, Writable, WriteRule, resolve
 from abreast.types import (
-    AGENT,
     UNKNOWN,
     Actor,
     AfterTools,
@@ -53,16 +54,7 @@ from abreast.types import (
 )
 
 if TYPE_CHECKING:
-    from langchain_core.runnables import RunnableConfig
-    from langchain_core.tools import BaseTool
-    from langgraph.checkpoint.base import BaseCheckpointSaver
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
-
-    from abreast.agents.calls import ActorOf
-    from abreast.agents.heartbeat import Holds
-    from abreast.agents.middleware import SyncMiddleware
-    from abreast.agents.nodes import PreparedCall
-    from abreast.agents.runner import RunResult, Validator
 
 T = TypeVar("T")
 LoaderT = TypeVar("LoaderT", bound=Loader)
@@ -70,7 +62,7 @@ InterestT = TypeVar("InterestT", bound=Interest)
 SessionLike: TypeAlias = "Session | AsyncSession | sa.Connection | AsyncConnection"
 
 
-class Abreast:
+class Abreast(AgentsOfHub, Serving):
     """Keeps the agents of one application in step with its database.
 
     `database` is a URL (`sqlite:///app.db`, `postgresql+psycopg://…`) or the application's own SQLAlchemy engine. Declare
@@ -84,8 +76,9 @@ class Abreast:
     or stands inside the last `answer` (`auto`: as the model's provider takes it); `wording` whether what the question
     touches is also said in `sentences`, or in `lines` only. `refresh="run"` reads once a run instead of at every model
     call. `on_unavailable="warn"` lets a run go on when the state cannot be read, and tells the model so. `lease_seconds`
-    is how long a run that died keeps its thread. `schema` is where PostgreSQL keeps our tables;
-    `prepared_statements=False` is for a transaction pooler that does not keep them.
+    is how long a run that died keeps its thread. `approvals` says which tools ask a person before they run: `strict` all of
+    them, until a policy frees one; `writes` those that write; `named` those that a policy names. `schema` is where
+    PostgreSQL keeps our tables; `prepared_statements=False` is for a transaction pooler that does not keep them.
     """
 
     def __init__(
@@ -102,6 +95,7 @@ class Abreast:
         refresh: Refresh = "call",
         on_unavailable: OnUnavailable = "stop",
         lease_seconds: float = 30.0,
+        approvals: Gating = "writes",
         schema: str = "abreast",
         prepared_statements: bool = True,
     ) -> None:
@@ -111,6 +105,7 @@ class Abreast:
             ("wording", wording, get_args(Phrasing)),
             ("refresh", refresh, ("call", "run")),
             ("on_unavailable", on_unavailable, ("stop", "warn")),
+            ("approvals", approvals, get_args(Gating)),
         ):
             if value not in allowed:
                 raise ConfigurationError(f"{name} is one of {', '.join(allowed)}, not {value!r}.")
@@ -129,6 +124,7 @@ class Abreast:
             after_tools=after_tools,
             options=options,
             lease_seconds=lease_seconds,
+            gating=approvals,
             prepared=prepared_statements,
         )
 
@@ -362,135 +358,6 @@ class Abreast:
         """Closes the hub's own connections, and those of the savers that it handed out."""
         await asyncio.to_thread(self._core.close_savers)
         await self._core.access.aclose()
-
-    # -- agents --------------------------------------------------------------------------------------------------
-
-    def middleware(self) -> SyncMiddleware:
-        """The LangChain middleware. Put it last in the agent's list."""
-        module = agents_module("middleware")
-        core = self._core
-        return module.SyncMiddleware(  # type: ignore[no-any-return]
-            core.access, core.teller, core.workspaces_of, core.placement, core.after_tools, core.schema
-        )
-
-    def tools(self, *models: Any, write: bool | Collection[str] = True, actor: ActorOf = AGENT) -> list[BaseTool]:
-        """Tools for each of these tables, or for all: list and get (with version), create, update and delete, and the
-        history of changes.
-
-        A write names the version that was read, and is made once, in the conversation's thread, as `actor` or as what it
-        returns for the run context. `write=False` makes only those that read, `{"update_plan"}` only the write tools of
-        these names. Workspace and rights are the run context's: see `track`.
-        """
-        if not callable(actor):
-            check_actor(actor)
-        tables = [self._core.of(model) for model in models] or list(self._core.tracked.values())
-        module = agents_module("tools")
-        core = self._core
-        core.tool_names.update({t.entity_type: module.list_tool_name(t) for t in tables} | {HISTORY: module.HISTORY})
-        writing = agents_module("write_tools").WriteTools(
-            Permits(core.sync), core.workspaces_of, core.write, actor, core.access.sql_dialect
-        )
-        made = writing.of(tables, write)
-        if made and any(t.version_column is None for t in tables):
-            core.tool_names[WRITES] = made[0].name
-        return [*module.ReadTools(core.access, core.reader, core.workspaces_of).of(tables), *made]
-
-    def checkpointer(self, database: str | URL | None = None, *, serde: Any = None) -> BaseCheckpointSaver[str]:
-        """A saver for the agent's checkpoints that writes them only for the run that holds the thread.
-
-        It is LangGraph's own, behind one check inside each write; one object serves `invoke` and `ainvoke`, makes its
-        tables itself, and needs no event loop to be made. Without `database` the checkpoints go beside the hub's data:
-        on PostgreSQL into the same database, on SQLite into a file of their own (`app.db`: `app.checkpoints.db`).
-        Conversations that LangGraph's saver wrote there go on. Outside `hub.run`, write under `hub.lease`.
-        """
-        return self._core.saver(database, serde)  # type: ignore[no-any-return]
-
-    def lease(self, thread: str) -> Holds:
-        """`with` or `async with`: holds a thread outside a run, for `agent.update_state(held.config, …)` for example.
-
-        Raises ThreadBusyError while a run has it, and LeaseLostError at the end if another run took it meanwhile.
-        """
-        return self._core.hold(thread)
-
-    @overload
-    def tool(self, function: Callable[..., Any], /) -> BaseTool: ...
-
-    @overload
-    def tool(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        permission: str | Callable[[Any], bool] | None = None,
-        actor: ActorOf = AGENT,
-        repeatable: bool = False,
-        workspace: Callable[[Any, Mapping[str, Any]], str] | None = None,
-    ) -> Callable[[Callable[..., Any]], BaseTool]: ...
-
-    def tool(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        permission: str | Callable[[Any], bool] | None = None,
-        actor: ActorOf = AGENT,
-        repeatable: bool = False,
-        workspace: Callable[[Any, Mapping[str, Any]], str] | None = None,
-    ) -> BaseTool | Callable[[Callable[..., Any]], BaseTool]:
-        """Decorator: the application's own function as a tool of an agent. Its docstring and types are what the model reads.
-
-        The types of its parameters say what it does; the model sees none of these. With a `Transaction` (in an
-        asynchronous function an `AsyncTransaction`) it writes: the parameter is the open transaction of `hub.write`, and
-        what it returns (JSON, as a loader's) is stored as the outcome. The same call again, after a crash or in the same
-        turn, is answered with that, and so is the next one after a call that was cut off; `repeatable` where twice in a
-        turn means twice. With a `MutationId` it has an effect outside, a mail or a payment: it gets the key that makes a
-        repeat harmless there, and a call whose outcome is unknown is not made again before `settle_mutation`, in no turn.
-        It raises RefusedError where it did nothing. `ToolRuntime` is LangChain's, `RunContext` the run's context.
-
-        `permission` is a name among the run context's `permissions`, or a function of the context. `workspace` chooses one
-        where the context has several: run context and arguments in. Errors are answers to the model, not the end of the
-        run; what the function raises of its own is logged, and the model sees a reference to it.
-        """
-        if not callable(actor):
-            check_actor(actor)
-        module = agents_module("function_tool")
-        options = module.Options(name, permission, actor, repeatable, workspace)
-
-        def made(function: Callable[..., Any]) -> BaseTool:
-            return module.FunctionTool(self._core, function, options).made()  # type: ignore[no-any-return]
-
-        return made if function is None else made(function)
-
-    async def prepare(self, state: Mapping[str, Any], config: RunnableConfig, *, context: Any, model: Any = None) -> PreparedCall:
-        """The messages for a model node's call in a hand-made graph; its answer goes back through `aanswered`.
-
-        `model`, the chat model that gets them, is asked only where the block may stand after tool answers.
-        """
-        return await self._core.preparer.aprepare(state, config, context, model)
-
-    async def run(
-        self,
-        agent: Any,
-        input: Any,
-        *,
-        thread: str,
-        context: Any,
-        config: RunnableConfig | None = None,
-        validate: Sequence[Validator] = (),
-    ) -> RunResult:
-        """Runs an agent for a conversation and moves its place if it succeeded.
-
-        `input` is text, messages, a state, a `Command` (to resume) or None. Other keys of `config` pass through. Each of
-        `validate` gets the final state; it raises or returns False where the answer must not count. Exceptions of the
-        agent are raised as they are; the conversation then keeps its place.
-
-        Raises ThreadBusyError while another run holds the thread, and LeaseLostError if another run took it from this one,
-        which was frozen or cut off for longer than `lease_seconds`: then nothing of it counts. A run for the same thread
-        inside a tool of this one is part of it.
-        """
-        return await self._core.runner.arun(agent, input, thread=thread, context=context, config=config, validate=validate)
 
     async def _do(self, operation: Operation[T]) -> T:
         return await aperform(self._core.access, operation)

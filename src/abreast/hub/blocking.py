@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from abreast.access import Operation, perform
 from abreast.core import install as installing
 from abreast.core.read import Page
 from abreast.hub.operations import Operations
+from abreast.records import Approval, Caller, Decision, GateRecord, Listing
 from abreast.store.change import Change
 from abreast.types import (
     UNKNOWN,
@@ -34,7 +36,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BOTH = ("track", "loader", "interest", "attribute", "write", "middleware", "tools", "tool", "lease", "checkpointer")
+_BOTH = (
+    *("track", "loader", "interest", "attribute", "write", "middleware", "tools", "tool", "gate", "lease", "checkpointer"),
+    *("service", "services"),
+)
 """What the hub itself hands out for both doors."""
 
 
@@ -149,6 +154,40 @@ class Blocking:
     ) -> RunResult:
         """See `Abreast.run`; calls the graph's `invoke`."""
         return self._core.runner.run(agent, input, thread=thread, context=context, config=config, validate=validate)
+
+    def approvals(
+        self,
+        thread: str | None = None,
+        *,
+        run: str | None = None,
+        status: str | None = "open",
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Listing:
+        """See `Abreast.approvals`."""
+        return self._do(self._core.approvals.listed(thread=thread, run=run, status=status, after=after, limit=limit))
+
+    def approval(self, thread: str, approval: str, *, context: Any = None) -> Approval:
+        """See `Abreast.approval`."""
+        return self._do(self._core.approvals.one(thread, approval, context=context))
+
+    def decide(
+        self, thread: str, approval: str, decision: Decision, *, caller: Caller | None = None, context: Any = None
+    ) -> Approval:
+        """See `Abreast.decide`."""
+        return self._do(self._core.approvals.decide(thread, approval, decision, by=caller, context=context))
+
+    def gates(self, *, now: datetime | None = None, in_a_row: int = 20, days: float = 30) -> list[GateRecord]:
+        """See `Abreast.gates`."""
+        return self._do(self._core.approvals.gates(now=now, in_a_row=in_a_row, days=days))
+
+    def labels(self) -> Iterator[dict[str, Any]]:
+        """See `Abreast.labels`."""
+        for page in self._core.approvals.labels():
+            found = self._do(page)
+            yield from found
+            if not found:
+                return
 
     def close(self) -> None:
         """See `Abreast.close`."""

@@ -11,21 +11,27 @@ from weakref import WeakSet
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Engine
 
-from abreast.access import Access, Operation, checkpoint_url, open_access, read, snapshot, write
+from abreast.access import Access, Operation, checkpoint_url, lead, open_access, read, snapshot, write
+from abreast.access.signals import Signals
 from abreast.agents.scope import running
 from abreast.core import install as installing
+from abreast.core.approvals import Approvals, Check
+from abreast.core.blocks import Writes
 from abreast.core.effects import Effects, is_json
+from abreast.core.feed import Feed
 from abreast.core.interest import Interest
 from abreast.core.lease import Leases
 from abreast.core.loading import Loader
 from abreast.core.mark import Start
+from abreast.core.permits import spelled
 from abreast.core.read import Page, Reader
 from abreast.core.sync import Sync, Wanted
 from abreast.core.tell import Options, Teller
 from abreast.core.text import Wording
-from abreast.core.transaction import Transaction, Writes
+from abreast.core.transaction import Transaction
 from abreast.core.write import Writing
 from abreast.errors import ConfigurationError, ContextError, InputError, MissingExtraError, NotTrackedError
+from abreast.records import Gating
 from abreast.store import cursors, log, upkeep
 from abreast.store.change import Change
 from abreast.store.change import entity_id as id_of
@@ -52,6 +58,7 @@ from abreast.types import (
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from abreast.agents.gating import Gated, Gatekeeper
     from abreast.agents.heartbeat import Heartbeat, Holds
     from abreast.agents.nodes import Preparer
     from abreast.agents.runner import Runner
@@ -91,6 +98,7 @@ class Operations:
         after_tools: AfterTools,
         options: Options,
         lease_seconds: float,
+        gating: Gating,
         prepared: bool,
     ) -> None:
         self.access: Access = open_access(database, prepared=prepared)
@@ -99,8 +107,10 @@ class Operations:
         self.loaders: dict[str, Loader] = {}
         self.interest: Interest | None = None
         self.tool_names: dict[str, str] = {}
-        self.lease_seconds, self.prepared = lease_seconds, prepared
+        self.lease_seconds, self.gating, self.prepared = lease_seconds, gating, prepared
+        self.checks: dict[str, Check] = {}
         self.savers: WeakSet[Any] = WeakSet()
+        self.services: list[Any] = []
         self._workspaces = workspaces
         self.verified: Any = None
 
@@ -140,11 +150,50 @@ class Operations:
 
     @cached_property
     def writing(self) -> Writing:
-        return Writing(self.access, self.schema, self.sync.tables, self.of, self._look)
+        return Writing(self.access, self.schema, self.sync.tables, self.of, self._look, self._told)
+
+    def _told(self, workspace: str) -> None:
+        """Wakes the readers of a workspace's feed, where this process has any; others look for themselves."""
+        if "signals" in self.__dict__:
+            self.signals.notify(f"workspace:{workspace}")
 
     @cached_property
     def effects(self) -> Effects:
         return Effects(self.writing)
+
+    @cached_property
+    def feed(self) -> Feed:
+        return Feed(self.reader)
+
+    @cached_property
+    def signals(self) -> Signals:
+        return Signals(self.access)
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        return Approvals(
+            self.sync,
+            self.verify,
+            self.checks,
+            lambda question, message: agents_module("pauses").check_answer(question, message),
+        )
+
+    @cached_property
+    def gatekeeper(self) -> Gatekeeper:
+        made = agents_module("gating").Gatekeeper
+        stored = bool(self.sync.tables)
+        return made(self.access, self.approvals, self.workspaces_of, self.entity, self.gating, stored=stored)  # type: ignore[no-any-return]
+
+    def gated(self, gated: Gated) -> Gated:
+        """Notes a tool that has a gate: an edit of its arguments is held against its own schema."""
+        self.checks[gated.name] = agents_module("gating").check_of(gated)
+        return gated
+
+    def entity(self, model: Any, entity_id: Any) -> tuple[str, str] | None:
+        """A row as the log names it, of a model or an entity type and an id; None where nobody can say which it is."""
+        tracked = self.reader.tracked(model) if isinstance(model, str) else self.of(model)
+        known = spelled(tracked, id_of(entity_id))
+        return None if known is None else (tracked.entity_type, known)
 
     @property
     def in_use(self) -> bool:
@@ -176,8 +225,10 @@ class Operations:
         if not self.sync.tables:
             return
 
-        if self.verified is None or self.access.dialect == "sqlite":
+        if self.verified is None:
             yield from read(self._look)
+        elif self.access.dialect == "sqlite":
+            yield from lead(self._look)
 
     def _look(self) -> Flow[None]:
         stamp: Any = True
@@ -302,7 +353,15 @@ class Operations:
 
     def write(self, workspace: str, attribution: Attribution, lease: Lease | None, payload: Any) -> Writes:
         held = lease or self._lease_of_run()
-        return Writes(lambda: Transaction(self.writing, workspace, attribution, held, payload, self._was_shown))
+        scope = running(self.access)
+        approved = scope.approved.get(attribution.mutation or "") if scope is not None else None
+
+        def made() -> Transaction:
+            if approved is None:
+                return Transaction(self.writing, workspace, attribution, held, payload, self._was_shown)
+            return Transaction(self.writing, workspace, attribution, held, payload, self._was_shown, approved)
+
+        return Writes(made)
 
     def settle_mutation(self, workspace: str, mutation: str, done: bool, outcome: Any) -> Operation[None]:
         if not is_json(outcome):
@@ -354,9 +413,11 @@ class Operations:
         return made
 
     def close_savers(self) -> None:
-        """Closes the savers that were handed out."""
+        """Closes the savers that were handed out, and wakes who waits for signals."""
         for saver in list(self.savers):
             saver.close()
+        if "signals" in self.__dict__:
+            self.signals.close()
 
     @cached_property
     def preparer(self) -> Preparer:

@@ -10,10 +10,13 @@ from typing import Literal
 
 DialectName = Literal["sqlite", "postgresql"]
 
-VERSION = "1"
+VERSION = "2"
 """Version of the table layout, kept in `meta`."""
 
-TABLES = ("meta", "workspace", "context", "event", "block", "cursor", "delivery", "miss", "lease", "mutation", "gone")
+TABLES = (
+    *("meta", "workspace", "context", "event", "block", "cursor", "delivery", "miss", "lease", "mutation", "gone"),
+    *("thread", "message", "run", "run_event", "approval", "reply"),
+)
 
 
 def quote(name: str) -> str:
@@ -63,7 +66,8 @@ def create_statements(dialect: DialectName, schema: str = "abreast") -> list[str
     meta = own(dialect, "meta", schema)
     return [
         *script(dialect, "tables", schema=quote(schema)),
-        f"insert into {meta} (name, value) values ('version', '{VERSION}') on conflict (name) do nothing",
+        f"insert into {meta} as known (name, value) values ('version', '{VERSION}') "
+        f"on conflict (name) do update set value = excluded.value where known.value <> excluded.value",
         f"insert into {meta} (name, value) values ('telling', 'on') on conflict (name) do nothing",
     ]
 

@@ -124,3 +124,132 @@ create table if not exists {{schema}}.mutation (
     at        timestamptz not null default clock_timestamp(),
     primary key (workspace, mutation)
 );
+
+-- One conversation of one person of one tenant. `leaf` is the newest message of the branch that is shown; `events` and
+-- `messages` count what the thread has, and their lock puts its events and messages in order.
+create table if not exists {{schema}}.thread (
+    thread          text collate "C" primary key,
+    tenant          text not null,
+    user_id         text not null,
+    workspace       text collate "C" not null,
+    agent           text not null,
+    title           text not null default '',
+    leaf            text,
+    checkpoint      text,                            -- where the engine stands
+    memory          text,                            -- JSON
+    events          bigint not null default 0,
+    messages        bigint not null default 0,
+    created_at      timestamptz not null default clock_timestamp(),
+    last_message_at timestamptz
+);
+do $$
+begin
+    if to_regclass('{{schema}}.thread_owner') is null then
+        create index thread_owner on {{schema}}.thread (tenant, user_id, created_at, thread);
+    end if;
+end
+$$;
+
+-- What a person sees of a conversation, apart from what the engine keeps of it. `parent` makes branches a tree; `body` is
+-- JSON in ASCII: content, citations, tools, basis, memory. `checkpoint` is where the engine stood with this answer.
+create table if not exists {{schema}}.message (
+    thread     text collate "C" not null,
+    message    text collate "C" not null,
+    number     bigint not null,
+    parent     text collate "C",
+    role       text not null,
+    status     text not null,
+    run        text,
+    checkpoint text,
+    body       text not null,
+    created_at timestamptz not null default clock_timestamp(),
+    primary key (thread, message)
+);
+
+-- One invocation of an agent, with all its attempts. `message` is the one it answers; it begins at `checkpoint`. `wanted`
+-- is how somebody wants it to end. `holder` names the attempt that has it, as its lease does. `told` is what the reader's
+-- receipt confirms. At most one run of a thread is running or waiting for an approval.
+create table if not exists {{schema}}.run (
+    thread      text collate "C" not null,
+    run         text collate "C" not null,
+    number      bigint not null,
+    user_id     text not null,
+    status      text not null,
+    message     text,
+    answer      text,
+    checkpoint  text,
+    attempts    integer not null default 0,
+    holder      text,
+    wanted      text,
+    told        text,                                -- JSON
+    error       text,                                -- JSON
+    created_at  timestamptz not null default clock_timestamp(),
+    claimed_at  timestamptz,
+    started_at  timestamptz,
+    ended_at    timestamptz,
+    primary key (thread, run)
+);
+do $$
+begin
+    if to_regclass('{{schema}}.run_active') is null then
+        create unique index run_active on {{schema}}.run (thread) where status in ('running', 'awaiting_approval');
+    end if;
+    if to_regclass('{{schema}}.run_open') is null then
+        create index run_open on {{schema}}.run (status, created_at) where status in ('queued', 'running');
+    end if;
+end
+$$;
+
+-- The durable events of a thread's stream, numbered without gaps.
+create table if not exists {{schema}}.run_event (
+    thread text collate "C" not null,
+    event  bigint not null,
+    run    text,
+    type   text not null,
+    data   text not null,                            -- JSON
+    at     timestamptz not null default clock_timestamp(),
+    primary key (thread, event)
+);
+
+-- A request to let one tool call run, and what came of it. Its id is made of what the call means, so that a call that is made
+-- again after a crash finds it. `body` is JSON: arguments, digest, policy, what it touches and was proposed on; so is
+-- `decision`.
+create table if not exists {{schema}}.approval (
+    thread     text collate "C" not null,
+    approval   text collate "C" not null,
+    run        text not null,
+    tenant     text,
+    user_id    text,
+    kind       text not null,
+    tool       text not null,
+    status     text not null,
+    body       text not null,
+    decision   text,
+    used       integer not null default 0,           -- the answer was handed to the graph that asked
+    created_at timestamptz not null default clock_timestamp(),
+    expires_at timestamptz,
+    decided_at timestamptz,
+    primary key (thread, approval)
+);
+do $$
+begin
+    if to_regclass('{{schema}}.approval_open') is null then
+        create index approval_open on {{schema}}.approval (tenant, created_at) where status = 'open';
+    end if;
+    if to_regclass('{{schema}}.approval_tool') is null then
+        create index approval_tool on {{schema}}.approval (tool, created_at);
+    end if;
+end
+$$;
+
+-- The answer to a request that named an Idempotency-Key: a repeat of it gets the same. Without `status` it is being made.
+create table if not exists {{schema}}.reply (
+    tenant  text not null,
+    user_id text not null,
+    key     text not null,
+    digest  text not null,
+    status  integer,
+    body    text,
+    at      timestamptz not null default clock_timestamp(),
+    primary key (tenant, user_id, key)
+);

@@ -93,3 +93,110 @@ create table if not exists abreast_mutation (
     at        text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
     primary key (workspace, mutation)
 ) without rowid;
+
+-- One conversation of one person of one tenant. `leaf` is the newest message of the branch that is shown; `events` and
+-- `messages` count what the thread has, and their lock puts its events and messages in order.
+create table if not exists abreast_thread (
+    thread          text primary key,
+    tenant          text not null,
+    user_id         text not null,
+    workspace       text not null,
+    agent           text not null,
+    title           text not null default '',
+    leaf            text,
+    checkpoint      text,                            -- where the engine stands
+    memory          text,                            -- JSON
+    events          integer not null default 0,
+    messages        integer not null default 0,
+    created_at      text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    last_message_at text
+) without rowid;
+create index if not exists abreast_thread_owner on abreast_thread (tenant, user_id, created_at, thread);
+
+-- What a person sees of a conversation, apart from what the engine keeps of it. `parent` makes branches a tree; `body` is
+-- JSON in ASCII: content, citations, tools, basis, memory. `checkpoint` is where the engine stood with this answer.
+create table if not exists abreast_message (
+    thread     text not null,
+    message    text not null,
+    number     integer not null,
+    parent     text,
+    role       text not null,
+    status     text not null,
+    run        text,
+    checkpoint text,
+    body       text not null,
+    created_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    primary key (thread, message)
+) without rowid;
+
+-- One invocation of an agent, with all its attempts. `message` is the one it answers; it begins at `checkpoint`. `wanted`
+-- is how somebody wants it to end. `holder` names the attempt that has it, as its lease does. `told` is what the reader's
+-- receipt confirms. At most one run of a thread is running or waiting for an approval.
+create table if not exists abreast_run (
+    thread      text not null,
+    run         text not null,
+    number      integer not null,
+    user_id     text not null,
+    status      text not null,
+    message     text,
+    answer      text,
+    checkpoint  text,
+    attempts    integer not null default 0,
+    holder      text,
+    wanted      text,
+    told        text,                                -- JSON
+    error       text,                                -- JSON
+    created_at  text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    claimed_at  text,
+    started_at  text,
+    ended_at    text,
+    primary key (thread, run)
+) without rowid;
+create unique index if not exists abreast_run_active on abreast_run (thread) where status in ('running', 'awaiting_approval');
+create index if not exists abreast_run_open on abreast_run (status, created_at) where status in ('queued', 'running');
+
+-- The durable events of a thread's stream, numbered without gaps.
+create table if not exists abreast_run_event (
+    thread text not null,
+    event  integer not null,
+    run    text,
+    type   text not null,
+    data   text not null,                            -- JSON
+    at     text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    primary key (thread, event)
+) without rowid;
+
+-- A request to let one tool call run, and what came of it. Its id is made of what the call means, so that a call that is made
+-- again after a crash finds it. `body` is JSON: arguments, digest, policy, what it touches and was proposed on; so is
+-- `decision`.
+create table if not exists abreast_approval (
+    thread     text not null,
+    approval   text not null,
+    run        text not null,
+    tenant     text,
+    user_id    text,
+    kind       text not null,
+    tool       text not null,
+    status     text not null,
+    body       text not null,
+    decision   text,
+    used       integer not null default 0,           -- the answer was handed to the graph that asked
+    created_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    expires_at text,
+    decided_at text,
+    primary key (thread, approval)
+) without rowid;
+create index if not exists abreast_approval_open on abreast_approval (tenant, created_at) where status = 'open';
+create index if not exists abreast_approval_tool on abreast_approval (tool, created_at);
+
+-- The answer to a request that named an Idempotency-Key: a repeat of it gets the same. Without `status` it is being made.
+create table if not exists abreast_reply (
+    tenant  text not null,
+    user_id text not null,
+    key     text not null,
+    digest  text not null,
+    status  integer,
+    body    text,
+    at      text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+    primary key (tenant, user_id, key)
+) without rowid;
