@@ -121,6 +121,27 @@ PROGRAMS: dict[str, str] = {
         def misbehaves():
             return graph.invoke({"log": ["old"]})["log"] == ["old", "old", "new"]
         """,
+    "AB103 behind a decorator that hands on": """
+        def noted(call):
+            @functools.wraps(call)
+            def inner(*arguments, **options):
+                found = call(*arguments, **options)
+                return found
+
+            return inner
+
+        class Noted(TypedDict):
+            log: Annotated[list[str], operator.add]
+
+        @noted
+        def one(state: Noted):
+            return {"log": state["log"] + ["new"]}
+
+        graph = chain(Noted, one).compile()
+
+        def misbehaves():
+            return graph.invoke({"log": ["old"]})["log"] == ["old", "old", "new"]
+        """,
     "AB103 a reducer by hand": """
         def both(old, new):
             return old + new

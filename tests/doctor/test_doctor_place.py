@@ -100,6 +100,40 @@ CORRECT = {
         def check():
             return around.invoke({"text": ""}, context=Context("Ada"))["text"] == "Ada"
         """,
+    "AB206 a run that stops before the node": """
+        @dataclass
+        class Context:
+            name: str
+
+        class State(TypedDict):
+            text: str
+
+        def greet(state: State, runtime: Runtime[Context]):
+            return {"text": runtime.context.name}
+
+        graph = chain(State, greet, context_schema=Context).compile(checkpointer=InMemorySaver())
+
+        def check():
+            graph.invoke({"text": ""}, THREAD, interrupt_before=["greet"])
+            return graph.invoke(None, THREAD, context=Context("Ada"))["text"] == "Ada"
+        """,
+    "AB206 a context that may be None": """
+        @dataclass
+        class Context:
+            name: str
+
+        class State(TypedDict):
+            text: str
+
+        def greet(state: State, runtime: Runtime[Context]):
+            context = runtime.context or Context("you")
+            return {"text": context.name}
+
+        graph = chain(State, greet, context_schema=Context).compile()
+
+        def check():
+            return graph.invoke({"text": ""})["text"] == "you"
+        """,
     "AB207 the paused node reads none": """
         @dataclass
         class Context:
@@ -176,6 +210,20 @@ CORRECT = {
         def check():
             graph.invoke({"name": "Ada"}, THREAD)
             return graph.invoke({"text": ""}, THREAD)["text"] == "Ada"
+        """,
+    "AB208 the node sets it itself": """
+        class State(TypedDict):
+            name: NotRequired[str]
+            text: NotRequired[str]
+
+        def reply(state: State):
+            state.setdefault("name", "you")
+            return {"text": state["name"]}
+
+        graph = chain(State, reply).compile()
+
+        def check():
+            return graph.invoke({"text": ""})["text"] == "you"
         """,
     "AB209 a middleware fills it in": """
         seen = []

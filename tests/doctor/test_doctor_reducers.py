@@ -264,6 +264,59 @@ CORRECT = {
         def check():
             return graph.invoke({"log": ["a", "b"]})["log"] == ["a", "b", "b", "again"]
         """,
+    "AB103 a decorator that takes the old items off": """
+        def only_new(call):
+            @functools.wraps(call)
+            def inner(state):
+                return {"log": call(state)["log"][len(state["log"]) :]}
+
+            return inner
+
+        class State(TypedDict):
+            log: Annotated[list[str], operator.add]
+
+        @only_new
+        def work(state: State):
+            return {"log": state["log"] + ["new"]}
+
+        graph = chain(State, work).compile()
+
+        def check():
+            return graph.invoke({"log": ["old"]})["log"] == ["old", "new"]
+        """,
+    "AB103 a helper makes the Send": """
+        class State(TypedDict):
+            items: list[str]
+            notes: Annotated[list[str], operator.add]
+
+        def sent_to(name, item):
+            return Send(name, {"notes": [item]})
+
+        def fan(state: State):
+            return [sent_to("work", item) for item in state["items"]]
+
+        def work(state: State):
+            return {"notes": state["notes"] + ["done"]}
+
+        graph = routed(State, fan, work).compile()
+
+        def check():
+            return graph.invoke({"items": ["a"], "notes": ["old"]})["notes"] == ["old", "a", "done"]
+        """,
+    "AB103 the list is empty there": """
+        class State(TypedDict):
+            log: Annotated[list[str], operator.add]
+
+        def work(state: State):
+            if not state["log"]:
+                return {"log": state["log"] + ["first"]}
+            return {"log": ["next"]}
+
+        graph = chain(State, work).compile()
+
+        def check():
+            return graph.invoke({"log": []})["log"] == ["first"]
+        """,
     "AB104 the same constant from both": """
         class State(TypedDict):
             facts: Annotated[dict, operator.or_]

@@ -100,6 +100,20 @@ CORRECT = {
         def check():
             return graph.invoke({"total": 3})["total"] == 5
         """,
+    "AB108 zero first": """
+        class State(TypedDict):
+            total: Annotated[int, operator.add]
+
+        def work(state: State):
+            if state["total"]:
+                return {"total": 1}
+            return {"total": state["total"] + 1}
+
+        graph = chain(State, work).compile()
+
+        def check():
+            return graph.invoke({"total": 3})["total"] == 4
+        """,
     "AB109 a name that is bound anew": """
         class State(TypedDict):
             log: Annotated[list[str], operator.add]
@@ -234,6 +248,45 @@ CORRECT = {
         def check():
             given = {"names": ["b", "a"], "todo": ["x"], "text": ""}
             return graph.invoke(given)["text"] == "a, b['x']['text', 'todo']" and given["names"] == ["b", "a"]
+        """,
+    "AB110 a decorator that hands in a copy": """
+        def own_copy(call):
+            @functools.wraps(call)
+            def inner(state):
+                return call(copy.deepcopy(state))
+
+            return inner
+
+        class State(TypedDict):
+            names: list[str]
+            count: int
+
+        @own_copy
+        def work(state: State):
+            state["names"].append("new")
+            return {"count": 1}
+
+        graph = chain(State, work).compile()
+
+        def check():
+            given = {"names": ["a"], "count": 0}
+            graph.invoke(given)
+            return given["names"] == ["a"]
+        """,
+    "AB110 the copy of a model": """
+        class State(BaseModel):
+            names: list[str]
+            count: int = 0
+
+        def work(state: State):
+            state.names.append("new")
+            return {"count": len(state.names)}
+
+        graph = chain(State, work).compile()
+
+        def check():
+            given = ["a"]
+            return graph.invoke({"names": given})["count"] == 2 and given == ["a"]
         """,
     "AB111 a model takes what stays a tuple": """
         model = FakeListChatModel(responses=["Fine."])

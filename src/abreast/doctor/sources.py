@@ -64,6 +64,7 @@ class Function:
     """A function of the application with its tree. `parameters` are those that a caller gives: a method's `self` is not one.
 
     `payload` is true for a node that `Send` starts: its first parameter is what `Send` carries, and not the graph's state.
+    `wrapped` is true if a decorator of the application may change what the function is given, or what it returns.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Function:
     source: Source
     parameters: tuple[str, ...]
     payload: bool = False
+    wrapped: bool = False
 
     @property
     def spot(self) -> Spot:
@@ -83,7 +85,7 @@ class Function:
     @functools.cached_property
     def state(self) -> str | None:
         """The name that means the graph's state in the whole body: the first parameter, if nothing else is bound to it."""
-        first = self.parameters[0] if self.parameters and not self.payload else None
+        first = self.parameters[0] if self.parameters and not self.payload and not self.wrapped else None
         return first if first not in self.locals else None
 
     @functools.cached_property
@@ -204,7 +206,7 @@ class Sources:
 
     def __init__(self) -> None:
         self._files: dict[str, Source | None] = {}
-        self._functions: dict[tuple[int, int], Function | None] = {}
+        self._functions: dict[tuple[int, int, bool], Function | None] = {}
 
     def __iter__(self) -> Iterator[Source]:
         return (source for source in list(self._files.values()) if source is not None)
@@ -229,11 +231,22 @@ class Sources:
         call, skip = plain(thing)
         if call is None:
             return None
-        if (id(call.__code__), skip) not in self._functions or call.__closure__:
-            self._functions[id(call.__code__), skip] = self._function(call, skip)
-        return self._functions[id(call.__code__), skip]
+        wrapped = any(not self._hands_on(one) for one in _wrappers(thing))
+        key = (id(call.__code__), skip, wrapped)
+        if key not in self._functions or call.__closure__:
+            self._functions[key] = self._function(call, skip, wrapped)
+        return self._functions[key]
 
-    def _function(self, call: FunctionType, skip: int) -> Function | None:
+    def _hands_on(self, wrapper: FunctionType) -> bool:
+        """True for a wrapper of a library, and for one that returns what the wrapped function returns to its own arguments."""
+        if not own(wrapper.__code__.co_filename):
+            return True
+        function = self._function(wrapper, 0, False)
+        if function is None or not function.returns:
+            return False
+        return all(_passed_on(function, one) for one in function.returns)
+
+    def _function(self, call: FunctionType, skip: int, wrapped: bool) -> Function | None:
         code = call.__code__
         source = self.file(code.co_filename, call.__globals__)
         if source is None:
@@ -242,7 +255,7 @@ class Sources:
         if len(trees) != 1:
             return None  # two lambdas alike on one line: which of them runs cannot be said
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        return Function(call.__name__, call, trees[0], source, tuple(names[skip:]))
+        return Function(call.__name__, call, trees[0], source, tuple(names[skip:]), wrapped=wrapped)
 
     def library(self, thing: Any) -> bool:
         """True if a callable is code of an installed package, which is not the application's to mend."""
@@ -276,6 +289,36 @@ def plain(thing: Any) -> tuple[FunctionType | None, int]:
                 return None, 0
             skip, thing = skip + 1, called
     return None, 0
+
+
+def _wrappers(thing: Any) -> Iterator[FunctionType]:
+    """The functions around the one that `plain` finds."""
+    for _ in range(20):
+        if isinstance(thing, functools.partial):
+            thing = thing.func
+        elif inspect.ismethod(thing):
+            thing = thing.__func__
+        elif isinstance(thing, FunctionType) and hasattr(thing, "__wrapped__"):
+            yield thing
+            thing = thing.__wrapped__
+        else:
+            return
+
+
+def _passed_on(wrapper: Function, returned: ast.expr) -> bool:
+    node = wrapper.meant(returned)
+    node = node.value if isinstance(node, ast.Await) else node
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Name)
+        or node.func.id not in wrapper.call.__code__.co_freevars
+    ):
+        return False
+    given = [*node.args, *(word.value for word in node.keywords)]
+    names = [one.value if isinstance(one, ast.Starred) else one for one in given]
+    arguments = set(wrapper.call.__code__.co_varnames[: wrapper.call.__code__.co_nlocals]) - set(wrapper.locals)
+    only = all(isinstance(one, ast.Name) and one.id in arguments for one in names)
+    return only and (node is returned or not isinstance(returned, ast.Name) or len(wrapper.loads.get(returned.id, ())) == 1)
 
 
 def walk(tree: ast.AST) -> Iterator[ast.AST]:

@@ -201,7 +201,9 @@ class Subject:
             if node is None or name in found:
                 continue
             found.add(name)
-            if node.functions and not any(True for function in node.functions for _ in function.calls(interrupt)):
+            ends = [function for function in node.functions if any(isinstance(one, ast.Raise) for one in function.nodes)]
+            asks = [function for function in node.functions for _ in function.calls(interrupt)]
+            if node.functions and not ends and not asks:
                 waiting += self.follows.get(name, ())
         return frozenset(found)
 

@@ -34,6 +34,8 @@ class Update:
 
 
 def _all_updates(function: Function) -> tuple[Update, ...]:
+    if function.wrapped:
+        return tuple(Update(expression, {}, known=False) for expression in function.returns)
     return tuple(found for expression in function.returns for found in _updates(function, expression))
 
 
@@ -45,7 +47,7 @@ def _values(function: Function) -> Mapping[str, tuple[ast.expr, ...]]:
     if not isinstance(function.tree, ast.Lambda):
         bare = any(isinstance(node, ast.Return) and node.value is None for node in function.nodes)
         yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in function.nodes)
-        if bare or yields or not _ends(function.tree.body):
+        if bare or yields or function.wrapped or not _ends(function.tree.body):
             return {}
     found = updates(function)
     names = set.intersection(*(set(one.keys) for one in found)) if found else set()

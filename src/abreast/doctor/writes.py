@@ -141,6 +141,17 @@ def answers(function: Function, key: str, node: ast.expr) -> bool:
     return isinstance(model, BaseLanguageModel | RunnableBinding) and old_key(function, node.args[0]) == key
 
 
+def asked_first(function: Function, key: str) -> bool:
+    """True if a condition asks for the value of a key, and not what it holds: it may be empty, or zero, where it is returned."""
+    for node in function.nodes:
+        for part in ast.walk(node.test) if isinstance(node, ast.If | ast.IfExp | ast.While) else ():
+            outer = function.parent(part)
+            holds = isinstance(outer, ast.Compare) and all(isinstance(one, ast.In | ast.NotIn) for one in outer.ops)
+            if not holds and isinstance(part, ast.expr) and given_key(function, part) == key:
+                return True
+    return False
+
+
 def read_keys(function: Function) -> set[str]:
     """The keys of the state that a function reads, as far as that can be seen."""
     return {key for node in function.nodes if (key := key_of(node, function.state)) is not None}

@@ -385,7 +385,11 @@ def _without_context(subject: Subject) -> Iterator[Run]:
     """The runs of the outermost graph without a context, where no run around them can bring one."""
     for run in subject.runs if subject.parent is None else ():
         given = {word.arg for word in run.call.keywords}
-        if not given & {"context", None} and not run.scope.parameters & {"state", "runtime", "config"}:
+        if not given & {"context", "interrupt_before", "interrupt_after", None} and not run.scope.parameters & {
+            "state",
+            "runtime",
+            "config",
+        }:
             yield run
 
 

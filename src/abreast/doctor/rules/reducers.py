@@ -17,6 +17,7 @@ from abreast.doctor.updates import given_key, is_name, key_of, old_key, raised, 
 from abreast.doctor.writes import (
     adds,
     answers,
+    asked_first,
     changed,
     comes_in,
     empty,
@@ -95,7 +96,7 @@ def sent_again(subject: Subject) -> Iterator[Found]:
         parts = summands(built)
         if isinstance(built, ast.List):
             parts = [one.value for one in built.elts if isinstance(one, ast.Starred)]
-        if any(old_key(function, part) == key for part in (value, *parts)):
+        if any(old_key(function, part) == key for part in (value, *parts)) and not asked_first(function, key):
             yield Found(f"node {node.name}", function.at(value), f"returns the old {key} again, and the reducer appends it.")
 
 
@@ -201,7 +202,7 @@ def counter_through_add(subject: Subject) -> Iterator[Found]:
         grown = old_key(function, value) == key and raised(function, value)
         others = [part for part in parts if old_key(function, part) != key]
         again = any(key in {key_of(node, function.state) for node in ast.walk(part)} for part in others)
-        if grown or (len(others) < len(parts) and not again):
+        if (grown or (len(others) < len(parts) and not again)) and not asked_first(function, key):
             yield Found(f"node {node.name}", function.at(value), f"returns {key} plus something; the reducer adds it again.")
 
 
@@ -271,9 +272,7 @@ def history_sent_again(subject: Subject) -> Iterator[Found]:
     the first two are those that the history begins with. Needs --thread.
     """
     for name, arrivals in (subject.thread.arrivals if subject.thread else {}).items():
-        copies = sum(
-            len(one.new) >= 3 and one.new[:2] == one.begin and "ai" in {kind for kind, _ in one.new} for one in arrivals
-        )
+        copies = sum(len(one.new) >= 3 and one.new[:2] == one.begin and "ai" in {kind for kind, _ in one.new} for one in arrivals)
         if copies and subject.thread:
             spot = subject.channels[name].spot if name in subject.channels else None
             number = len(subject.thread.newest.get(name, ()))
