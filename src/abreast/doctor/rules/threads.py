@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from abreast.doctor.bindings import says
 from abreast.doctor.flow import MUTATING
 from abreast.doctor.rule import Found, Rule
 from abreast.doctor.runs import RUNS, Run
@@ -29,10 +28,10 @@ def one_thread_for_all(subject: Subject) -> Iterator[Found]:
 
     The checkpointer knows a conversation by this name alone: each user reads on where the last one stopped. The rule sees
     functions with a parameter user_id, username, customer_id, account_id, tenant_id, current_user and the like that run this very
-    graph, which has a checkpointer and state that outlives a run, with a literal config. It is silent where a thread is deleted,
-    or a `checkpoint_ns` is given too. Conversations that several people share on purpose need names of their own too.
+    graph, which has a checkpointer and state that outlives a run, with a literal config. It is silent where the file deletes
+    threads, or a `checkpoint_ns` is given too. Conversations that several people share on purpose need names of their own too.
     """
-    if subject.checkpointer in (None, True, False) or says(subject, (), ("delete_thread",)):
+    if subject.checkpointer in (None, True, False):
         return
     for run in subject.runs:
         configured = run.scope.below(run.config, "configurable")
@@ -40,6 +39,8 @@ def one_thread_for_all(subject: Subject) -> Iterator[Found]:
         if not PEOPLE & run.scope.parameters or value is None or "checkpoint_ns" in configured.keys:
             continue
         if _changed_elsewhere(run.scope.source, run.config) or not _outlives(subject, run):
+            continue
+        if any("delete_thread" in line for line in run.scope.source.lines):
             continue
         meant = run.scope.meant(value)
         if isinstance(meant, ast.Constant) or isinstance(run.scope.resolve(value), str):
