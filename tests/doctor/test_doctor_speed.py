@@ -58,6 +58,11 @@ def test_200_long_nodes(shape: str, tmp_path: Path):
         started = time.process_time()
         assert examine(graph, module=module.__name__).findings == ()
         assert time.process_time() - started < 2
+
+
+def test_the_memory_of_200_long_nodes(tmp_path: Path):
+    with program(written(tmp_path / "large.py")) as module:
+        graph = built(module, "fan-out")
         tracemalloc.start()
         examine(graph, module=module.__name__)
         peak = tracemalloc.get_traced_memory()[1]

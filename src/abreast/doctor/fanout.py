@@ -69,7 +69,7 @@ def _chosen(function: Function, expression: ast.expr) -> frozenset[str]:
 
 
 def _named_in(source: Source) -> set[str] | None:
-    if not any("Send" in line for line in source.lines):
+    if "Send" not in source.text:
         return set()
     found: set[str] = set()
     for node in source.nodes:
@@ -101,11 +101,10 @@ def _bound_inside(source: Source, name: str) -> bool:
 def _sends(function: Function) -> Iterator[ast.Call]:
     from langgraph.types import Send
 
-    if "Send" not in function.call.__code__.co_names and not any("Send" in line for line in function.source.lines):
-        return
-    for node in ast.walk(function.tree):
-        if isinstance(node, ast.Call) and function.resolve(node.func) is Send:
-            yield node
+    if "Send" in function.source.text:
+        yield from (
+            node for node in ast.walk(function.tree) if isinstance(node, ast.Call) and function.resolve(node.func) is Send
+        )
 
 
 def _first(call: ast.Call) -> ast.expr | None:

@@ -169,7 +169,7 @@ def runs_of(graph: Any, sources: Sources) -> tuple[tuple[Run, ...], tuple[Run, .
     sure: list[Run] = []
     unclear: list[Run] = []
     for source in sources:
-        if not any(f".{name}(" in line for line in source.lines for name in RUNS):
+        if not any(f".{name}(" in source.text for name in RUNS):
             continue
         for scope in scopes(source):
             for node in scope.nodes:

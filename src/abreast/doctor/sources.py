@@ -51,6 +51,10 @@ class Source:
     nodes: tuple[ast.AST, ...]
     """Everything in the file."""
 
+    @functools.cached_property
+    def text(self) -> str:
+        return "".join(self.lines)
+
     def spot(self, node: ast.AST) -> Spot:
         return Spot(self.file, getattr(node, "lineno", 1))
 

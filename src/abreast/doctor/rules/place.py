@@ -285,7 +285,7 @@ def _left_to_the_caller(subject: Subject, name: str) -> bool:
 
 def _configured_names(source: Source) -> Iterator[str]:
     """The names that the application itself puts into `configurable`."""
-    if any("configurable" in line for line in source.lines):
+    if "configurable" in source.text:
         yield from (name for node in source.nodes for name, _ in _config_keys(node))
 
 
