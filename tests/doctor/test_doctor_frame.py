@@ -18,6 +18,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.tools import tool
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableLambda, RunnableParallel, RunnablePassthrough
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.func import entrypoint, task
@@ -166,8 +167,41 @@ def test_select_and_ignore():
     assert examine(graph, select=["AB2"]).findings == ()
     assert examine(graph, ignore=["AB102"]).findings == ()
     assert examine(graph, select=["AB1"], ignore=["AB103"]).status == 1
+    assert examine(graph, ignore=["ab102"]).findings == ()
     with pytest.raises(InputError, match="AB999"):
         examine(graph, select=["AB999"])
+    with pytest.raises(InputError, match="AB999"):
+        examine(graph, ignore=["AB999"])
+    with pytest.raises(InputError, match="nothing"):
+        examine(graph, select=[""])
+
+
+@pytest.mark.parametrize(("select", "ignore"), [([], ["AB"]), ([], ["A"]), (["AB1"], ["AB1"]), (["AB102"], ["AB10"])])
+def test_a_choice_that_leaves_no_rule_is_no_healthy_graph(select: list[str], ignore: list[str]):
+    with pytest.raises(InputError, match="No rule is left"):
+        examine(built("a", "b").compile(), select=select, ignore=ignore)
+
+
+CHAINS = {
+    "RunnableSequence": RunnableLambda(one) | RunnableLambda(one),
+    "RunnableParallel": RunnableParallel(size=RunnableLambda(one)),
+    "RunnableAssign": RunnablePassthrough.assign(size=RunnableLambda(one)),
+    "RunnableRetry": RunnableLambda(one).with_retry(),
+}
+
+
+@pytest.mark.parametrize("kind", list(CHAINS))
+def test_a_chain_is_not_looked_into_and_that_is_said(kind: str):
+    builder = StateGraph(State).add_node("chain", CHAINS[kind]).add_edge(START, "chain")
+    (note,) = examine(builder).notes
+    assert note.place == "node chain"
+    assert note.message.startswith(f"not looked into: a {kind}")
+
+
+def test_a_function_as_a_runnable_is_looked_into():
+    builder = StateGraph(State).add_node("plain", RunnableLambda(one)).add_edge(START, "plain")
+    assert examine(builder).notes == ()
+    assert [node.functions[0].name for node in taken_apart(builder).nodes.values()] == ["one"]
 
 
 class Seen(TypedDict):
@@ -327,6 +361,7 @@ def test_sarif_names_its_rules_and_places():
         ["absent:graph"],
         ["ab102_bad:absent"],
         ["ab102_bad:graph", "--select", "AB999"],
+        ["ab102_bad:graph", "--ignore", "AB"],
         ["ab102_bad:graph", "--thread", "t1"],
         ["ab102_bad:graph", "--thread", "t1", "--checkpointer", "absent.db"],
     ],
@@ -345,7 +380,18 @@ def test_a_thread_of_a_saver_by_name(tmp_path: Path):
     assert "AB112 channel messages" in done.stdout
 
 
-@pytest.mark.parametrize("factory", ["def make():\n    return graph", "async def make(config):\n    return graph"])
+FACTORIES = [
+    "def make():\n    return graph",
+    "async def make(config):\n    return graph",
+    "import functools\nmake = functools.partial(lambda name, config: graph, 'a')",
+    "import functools\nmake = functools.partial(lambda name: graph, name='a')",
+    "class Maker:\n    def __call__(self):\n        return graph\nmake = Maker()",
+    "class Maker:\n    async def __call__(self, config):\n        return graph\nmake = Maker()",
+    "class Maker:\n    def made(self, config):\n        return graph\nmake = Maker().made",
+]
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
 def test_a_factory_is_called(tmp_path: Path, factory: str):
     text = (PROGRAMS / "ab102_bad.py").read_text(encoding="utf-8")
     (tmp_path / "app.py").write_text(f"{text}\n\n{factory}\n", encoding="utf-8")

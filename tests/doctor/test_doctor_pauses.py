@@ -82,13 +82,59 @@ def reads_only(state: MessagesState) -> dict:
     return {"messages": interrupt("Go on?")}
 
 
+class Box:
+    def __init__(self) -> None:
+        self.letters: list[str] = []
+
+
+box = Box()
+
+
+def post(letter: str) -> None:
+    kept.append(letter)
+
+
+def post_once(letter: str) -> None:
+    if letter not in kept:
+        kept.append(letter)
+
+
+def made(letter: str) -> list[str]:
+    letters: list[str] = []
+    letters.append(letter)
+    return letters
+
+
+def by_a_helper_that_may_be_repeated(state: MessagesState) -> dict:
+    post_once("one")
+    made("one")
+    return {"messages": interrupt("Go on?")}
+
+
+def of_a_new_object(state: MessagesState) -> dict:
+    box = Box()
+    box.letters.append("one")
+    return {"messages": interrupt("Go on?")}
+
+
 def no_question(state: MessagesState) -> dict:
     kept.append("one")
     return {}
 
 
 @pytest.mark.parametrize(
-    "node", [local_list, after_the_question, in_a_branch, repeatable_row, not_committed, reads_only, no_question]
+    "node",
+    [
+        local_list,
+        after_the_question,
+        in_a_branch,
+        repeatable_row,
+        not_committed,
+        reads_only,
+        no_question,
+        by_a_helper_that_may_be_repeated,
+        of_a_new_object,
+    ],
 )
 def test_what_may_stand_before_a_question(node: Any):
     assert codes(of_node(node)) == []
@@ -126,7 +172,17 @@ def counts(state: MessagesState) -> dict:
     return {"messages": interrupt("Go on?")}
 
 
-@pytest.mark.parametrize("node", [inserts, adds_a_row, inserts_in_a_block, sends, counts])
+def keeps_in_an_object(state: MessagesState) -> dict:
+    box.letters.append("one")
+    return {"messages": interrupt("Go on?")}
+
+
+def by_a_helper(state: MessagesState) -> dict:
+    post("one")
+    return {"messages": interrupt("Go on?")}
+
+
+@pytest.mark.parametrize("node", [inserts, adds_a_row, inserts_in_a_block, sends, counts, keeps_in_an_object, by_a_helper])
 def test_what_happens_twice(node: Any):
     assert codes(of_node(node)) == ["AB406"]
 
@@ -264,7 +320,33 @@ CALLED = {
     "def answer(state):\n    graph.invoke(state)\n": [],
     "def main():\n    graph.checkpointer = InMemorySaver()\n    graph.invoke({})\n": [],
     "def main():\n    graph.get_graph()\n": [],
+    # A call with a thread of its own takes no checkpointer from around it, wherever it stands.
+    "def answer(text):\n    graph.invoke({'messages': text}, {'configurable': {'thread_id': '1'}})\n": ["AB401"],
+    "class App:\n    def go(self, thread):\n        graph.invoke({}, {'configurable': {'thread_id': thread}})\n": ["AB401"],
+    "def main():\n    mine = graph\n    mine.invoke({'messages': []})\n": ["AB401"],
+    "def ask(text):\n    graph.invoke({'messages': text})\nif __name__ == '__main__':\n    ask('Hello!')\n": ["AB401"],
+    # Nobody knows from where these are called: a node of another graph may do so.
+    "def run_inner():\n    return graph.invoke({})\n": [],
+    "def run_inner():\n    return graph.invoke({})\ndef outer(state):\n    return run_inner()\n": [],
+    "def run_inner():\n    return graph.invoke({})\nouter = lambda state: run_inner()\n": [],
+    "class Outer:\n    def __call__(self, state):\n        return self.run()\n"
+    "    def run(self):\n        return graph.invoke({})\n": [],
+    "def answer(text, config):\n    graph.invoke({'messages': text}, config)\n": [],
 }
+
+
+other = StateGraph(MessagesState).add_node("asks", asks).add_edge(START, "asks").compile()
+
+
+def with_a_thread_of_its_own(state: MessagesState) -> Any:
+    return other.invoke({"messages": []}, {"configurable": {"thread_id": "1"}})
+
+
+def test_a_graph_inside_another_keeps_its_pause_unless_it_is_given_a_thread_of_its_own():
+    config = {"configurable": {"thread_id": "t1"}}
+    kept, lost = of_node(runs_the_child), of_node(with_a_thread_of_its_own)
+    assert "__interrupt__" in kept.invoke({"messages": []}, config)
+    assert "__interrupt__" not in lost.invoke({"messages": []}, config)
 
 
 @pytest.mark.parametrize(("text", "found"), CALLED.items())
@@ -276,13 +358,35 @@ def test_where_a_graph_without_a_checkpointer_is_run(
 
 SERVER = "from http.server import BaseHTTPRequestHandler\n"
 PAGE = "class Page(BaseHTTPRequestHandler):\n    pass\n"
-KEPT = "def node(state: MessagesState):\n    return {}\ngraph = of_node(node)\n"
+KEPT = (
+    "def node(state: MessagesState):\n    return {}\n"
+    "builder = StateGraph(MessagesState).add_node('node', node).add_edge(START, 'node')\n"
+)
+IN_MEMORY = KEPT + "graph = builder.compile(checkpointer=InMemorySaver())\n"
+CONNECTION = KEPT + "graph = builder.compile(checkpointer=SqliteSaver(sqlite3.connect(FILE, check_same_thread=False)))\n"
 SERVED = {
-    KEPT: [],
-    SERVER + KEPT: [],
-    SERVER + PAGE + KEPT: ["AB402"],
-    SERVER + PAGE + KEPT + "def of_production():\n    return PostgresSaver\n": [],
-    "class Starlette: pass\nStarlette.__module__ = 'starlette.applications'\napp = Starlette()\n" + KEPT: ["AB402"],
+    IN_MEMORY: [],
+    SERVER + IN_MEMORY: [],
+    SERVER + PAGE + IN_MEMORY: ["AB402"],
+    SERVER + PAGE + KEPT + "saver = InMemorySaver()\ngraph = builder.compile(checkpointer=saver)\n": ["AB402"],
+    SERVER + PAGE + KEPT + "def made():\n    return builder.compile(checkpointer=InMemorySaver())\ngraph = made()\n": ["AB402"],
+    SERVER + PAGE + IN_MEMORY + "def of_production():\n    return PostgresSaver\n": [],
+    "class Starlette: pass\nStarlette.__module__ = 'starlette.applications'\napp = Starlette()\n" + IN_MEMORY: ["AB402"],
+    SERVER + PAGE + CONNECTION.replace("FILE", "':memory:'"): ["AB402"],
+    SERVER + PAGE + CONNECTION.replace("FILE", "__file__ + '.db'"): [],
+    # The application may choose another saver: these are programs for development and production.
+    SERVER + PAGE + KEPT + "import os\n"
+    "graph = builder.compile(checkpointer=opened() if 'DATABASE' in os.environ else InMemorySaver())\n": [],
+    SERVER + PAGE + KEPT + "given = None\ngraph = builder.compile(checkpointer=given or InMemorySaver())\n": [],
+    SERVER + PAGE + KEPT + "import os\ndef saver():\n    if os.environ.get('DATABASE'):\n        return opened()\n"
+    "    return InMemorySaver()\ngraph = builder.compile(checkpointer=saver())\n": [],
+    SERVER + PAGE + KEPT + "import os\nsaver = InMemorySaver()\nif os.environ.get('DATABASE'):\n    saver = opened()\n"
+    "graph = builder.compile(checkpointer=saver)\n": [],
+    SERVER + PAGE + KEPT + "def made(saver=InMemorySaver()):\n    return builder.compile(checkpointer=saver)\n"
+    "graph = made()\n": [],
+    SERVER + PAGE + KEPT + "import os\nkinds = {'memory': InMemorySaver}\n"
+    "graph = builder.compile(checkpointer=kinds[os.environ.get('KIND', 'memory')]())\n": [],
+    SERVER + PAGE + KEPT + "graph = of_node(node)\n": [],  # made in a file that was not read
 }
 
 

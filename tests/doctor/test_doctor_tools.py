@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, LLMToolSelectorMiddleware
 from langchain.tools import InjectedState, InjectedToolCallId, ToolRuntime, tool
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableBinding
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -31,6 +32,7 @@ class State(MessagesState):
 class Context:
     tenant_id: str
     user_id: str
+    user_role: str = ""
 
 
 class Model(GenericFakeChatModel):
@@ -155,7 +157,82 @@ def no_schema_can_be_written(odd: Odd) -> str:
     return str(odd)
 
 
+@tool
+def answers_key_by_key(what: str, runtime: ToolRuntime) -> Command:
+    """Sets the step, and puts the answer into the update afterwards."""
+    update: dict[str, Any] = {}
+    update["step"] = 1
+    update["messages"] = [ToolMessage(what, tool_call_id=runtime.tool_call_id)]
+    return Command(update=update)
+
+
+@tool
+def an_update_that_is_handed_on(what: str, runtime: ToolRuntime) -> Command:
+    """Sets the step; a helper puts the answer into the update."""
+    update: dict[str, Any] = {"step": 1}
+    answered(update, what, runtime.tool_call_id)
+    return Command(update=update)
+
+
+def answered(update: dict[str, Any], what: str, call: str) -> None:
+    update["messages"] = [ToolMessage(what, tool_call_id=call)]
+
+
+class Query(BaseModel):
+    sql: str = Field(description="One SELECT over the table plan, at most 100 rows. Example: select * from plan limit 5")
+
+
+@tool("run_sql", args_schema=Query, description="Run SQL.")
+def told_by_its_parameter(sql: str) -> str:
+    return sql
+
+
+@tool
+def convert_temperature(unit: Literal["C", "F"], value: float) -> str:
+    """Convert a temperature."""
+    return f"{value} {unit}"
+
+
+@tool
+def read_day(day: Annotated[str, Field(description="A day, such as 2026-05-03.")]) -> str:
+    """Read the day."""
+    return day
+
+
+@tool
+def find_order_by_its_number(number: int) -> str:
+    """Find the order by its number."""
+    return str(number)
+
+
+@tool
+def grant(user: str, user_role: str, runtime: ToolRuntime[Context]) -> str:
+    """Gives a colleague another place in the team."""
+    return "Done." if runtime.context.user_id == "admin" else "Not allowed."
+
+
+@tool
+def usage(tenant_id: str) -> str:
+    """How much storage a tenant uses, by the id that list_tenants shows. For operators only."""
+    return tenant_id
+
+
+@tool
+def trace(tool_call_id: str) -> str:
+    """Shows the trace of an earlier call by its id, as the monitoring page prints it."""
+    return tool_call_id.upper()
+
+
 SINGLE = [
+    answers_key_by_key,
+    an_update_that_is_handed_on,
+    told_by_its_parameter,
+    convert_temperature,
+    read_day,
+    find_order_by_its_number,
+    grant,
+    usage,
+    trace,
     look,
     clock,
     moves_elsewhere,
@@ -178,6 +255,109 @@ def test_a_tool_that_is_fine_is_not_found(one: BaseTool):
     builder.add_node("tools", ToolNode([one])).add_edge(START, "tools")
     assert examine(builder).findings == ()
     assert examine(create_agent(GenericFakeChatModel(messages=iter([])), [one], state_schema=State)).findings == ()
+
+
+@tool
+def key_by_key(what: str, runtime: ToolRuntime) -> Command:
+    """Sets the step, key by key."""
+    update = {}
+    update["step"] = 1
+    return Command(update=update)
+
+
+@tool
+def one_of_two(what: str) -> Command:
+    """Sets the step in one of two ways."""
+    return Command(update=dict(step=1)) if what else Command(update={"step": 2})
+
+
+@tool
+def in_a_list(what: str) -> list:
+    """Sets the step with a list of updates."""
+    return [Command(update={"step": 1})]
+
+
+@tool
+def by_another_name(what: str, runtime: ToolRuntime) -> str:
+    """Sets the step in what it was given, by another name."""
+    state = runtime.state
+    state["step"] = 2
+    return what
+
+
+@tool
+def findNotes(text: str) -> str:  # a name as other languages write it
+    """Find the notes."""
+    return text
+
+
+@tool
+def invoices(month: str, tenant_id: str) -> str:
+    """The invoices of a month, such as 2026-05."""
+    return tenant_id
+
+
+@tool
+def answers_by_itself(what: str, tool_call_id: str) -> Command:
+    """Sets the step and answers under an id that the model makes up."""
+    return Command(update={"step": 1, "messages": [ToolMessage(what, tool_call_id=tool_call_id)]})
+
+
+WRONG = [
+    (key_by_key, "AB302"),
+    (one_of_two, "AB302"),
+    (in_a_list, "AB302"),
+    (by_another_name, "AB304"),
+    (findNotes, "AB309"),
+    (invoices, "AB311"),
+    (answers_by_itself, "AB311"),
+]
+
+
+@pytest.mark.parametrize(("one", "code"), WRONG, ids=lambda one: getattr(one, "name", ""))
+def test_a_tool_that_is_wrong_is_found(one: BaseTool, code: str):
+    builder = StateGraph(State, context_schema=Context).add_node("tools", ToolNode([one])).add_edge(START, "tools")
+    assert {finding.code for finding in examine(builder).findings} == {code}
+
+
+def many(number: int) -> list[BaseTool]:
+    def made(at: int) -> BaseTool:
+        def run(query: str) -> str:
+            return f"{at}: {query}"
+
+        text = "Looks up a thing in the register. " * 30
+        return StructuredTool.from_function(run, name=f"part_{at}", description=text)
+
+    return [made(at) for at in range(number)]
+
+
+class Chooses(AgentMiddleware):
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        return handler(request.override(tools=request.tools[:3]))
+
+
+class OnlyBefore(AgentMiddleware):
+    def before_model(self, state: Any, runtime: Any) -> None:
+        return None
+
+
+def codes_of_agent(*middleware: AgentMiddleware) -> set[str]:
+    model = GenericFakeChatModel(messages=iter([]))
+    return {one.code for one in examine(create_agent(model, many(40), middleware=middleware)).findings}
+
+
+def test_tools_that_a_middleware_may_choose_from_are_not_judged_together():
+    model = GenericFakeChatModel(messages=iter([]))
+    assert codes_of_agent() == codes_of_agent(OnlyBefore()) == {"AB312", "AB313"}
+    assert codes_of_agent(Chooses()) == codes_of_agent(LLMToolSelectorMiddleware(model=model, max_tools=3)) == set()
+
+
+def test_a_tool_node_alone_says_nothing_about_what_the_model_is_given():
+    tools = many(40)
+    builder = StateGraph(State).add_node("tools", ToolNode(tools)).add_edge(START, "tools")
+    assert examine(builder).findings == ()
+    assert {one.code for one in examine(loop(tools, ToolNode(tools))).findings} == {"AB312", "AB313"}
+    assert "AB313" not in {one.code for one in examine(loop(tools[:2], ToolNode(tools))).findings}
 
 
 def test_a_tool_without_a_schema_crashes_no_rule():

@@ -37,11 +37,14 @@ def examine(
     `graph` is a compiled graph or an uncompiled builder; `module` is the name of the imported module that uses it, so that
     its calls are looked at too; `context` is the context class, where the graph does not declare it; `thread` comes from
     `thread_of(saver, thread_id)`; `select` and `ignore` are codes or their beginnings. Raises InputError for a code that
-    names no rule.
+    names no rule, and where no rule is left.
     """
     selection = Selection(select, ignore)
-    if unknown := selection.unknown([rule.code for rule in RULES]):
+    codes = [rule.code for rule in RULES]
+    if unknown := selection.unknown(codes):
         raise InputError(f"No rule is called {', '.join(unknown)}.")
+    if not any(code in selection for code in codes):
+        raise InputError("No rule is left: everything that is selected is ignored too.")
     try:
         subject = _taken_apart(graph, module=module, context=context, thread=thread)
     except Exception as error:
@@ -56,9 +59,18 @@ def examine(
             found, note = _asked(rule, part)
             findings += found
             notes += [note] if note else []
-    kept = unsuppressed(dict.fromkeys(findings), subject.sources.lines)
-    findings = sorted(map(_short, kept), key=lambda one: (one.file or "", one.line or 0, one.code, one.place))
-    return Report(tuple(findings), tuple(dict.fromkeys(notes)), looked=any(part.nodes for part in subject.all()))
+    if thread is not None and thread.partial:
+        notes.append(
+            Note(f"thread {thread.id}", f"not looked into: what is older than its newest {len(thread.steps)} checkpoints")
+        )
+    lines = {_relative(source.file): source.lines for source in subject.sources}
+    kept, comments = unsuppressed(map(_short, dict.fromkeys(findings)), lines, codes)
+    return Report(
+        tuple(sorted(kept, key=lambda one: (one.file or "", one.line or 0, one.code, one.place))),
+        tuple(dict.fromkeys((*notes, *comments))),
+        looked=any(part.nodes for part in subject.all()),
+        file=_relative(subject.module.file) if subject.module else None,
+    )
 
 
 def _asked(rule: Rule, subject: Subject) -> tuple[list[Finding], Note | None]:
@@ -79,9 +91,10 @@ def _finding(rule: Rule, subject: Subject, found: Found) -> Finding:
 
 
 def _short(finding: Finding) -> Finding:
-    """The finding with its file relative to the working folder, where it lies below it."""
-    if finding.file is None or not os.path.isabs(finding.file):
-        return finding
-    file = Path(finding.file)
+    return finding if finding.file is None else dataclasses.replace(finding, file=_relative(finding.file))
+
+
+def _relative(file: str) -> str:
+    """The file relative to the working folder, where it lies below it."""
     here = Path.cwd()
-    return dataclasses.replace(finding, file=file.relative_to(here).as_posix()) if file.is_relative_to(here) else finding
+    return Path(file).relative_to(here).as_posix() if os.path.isabs(file) and Path(file).is_relative_to(here) else file

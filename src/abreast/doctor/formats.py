@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any, Literal
+from urllib.parse import quote
 
 from abreast.doctor.findings import Finding, Report
 from abreast.doctor.rule import Rule
@@ -54,7 +57,7 @@ def as_sarif(report: Report, rules: Iterable[Rule], release: str) -> str:
             }
         ],
         "columnKind": "unicodeCodePoints",
-        "results": [_result(one, index) for one in report.findings],
+        "results": _results(report, index),
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, ensure_ascii=False, indent=2)
@@ -70,19 +73,35 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
+def _results(report: Report, index: dict[str, int]) -> list[dict[str, Any]]:
+    seen: Counter[str] = Counter()
+    results = []
+    for one in report.findings:
+        # Lines move, and what was measured grows; the code, the place, the file and the words are what make a finding the
+        # same as yesterday's. Two that are alike in all of these are told apart by their number.
+        words = re.sub(r"\d+", "0", one.message)
+        same = hashlib.sha256("\n".join((one.code, one.place, one.file or "", words)).encode()).hexdigest()
+        seen[same] += 1
+        results.append(
+            {
+                "ruleId": one.code,
+                "ruleIndex": index[one.code],
+                "level": "warning",
+                "message": {"text": f"{one.place}: {one.message} {one.mend}"},
+                "locations": [_location(one, report.file)],
+                "partialFingerprints": {"place/v2": f"{same}:{seen[same]}"},
+            }
+        )
+    return results
+
+
+def _location(one: Finding, module: str | None) -> dict[str, Any]:
+    """Where a finding is. Code scanning takes no result without a file: what has none is shown at the head of the graph's."""
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": one.place}]}
-    if one.file is not None:
-        uri = PurePath(one.file)
-        artifact = {"uri": uri.as_uri() if uri.is_absolute() else uri.as_posix().replace(" ", "%20")}
-        location["physicalLocation"] = {"artifactLocation": artifact, "region": {"startLine": one.line or 1}}
-    # Lines move; the code, the place and the file are what make a finding the same as yesterday's.
-    same = hashlib.sha256("\n".join((one.code, one.place, one.file or "")).encode()).hexdigest()
-    return {
-        "ruleId": one.code,
-        "ruleIndex": index[one.code],
-        "level": "warning",
-        "message": {"text": f"{one.place}: {one.message} {one.mend}"},
-        "locations": [location],
-        "partialFingerprints": {"place/v1": same},
-    }
+    file = one.file or module
+    if file is not None:
+        path = PurePath(file)
+        uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+        region = {"startLine": (one.line or 1) if one.file else 1}
+        location["physicalLocation"] = {"artifactLocation": {"uri": uri}, "region": region}
+    return location

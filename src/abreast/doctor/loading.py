@@ -44,9 +44,14 @@ def graph_at(where: str) -> Iterator[Any]:
     """The graph at MODULE:GRAPH. A factory is called: without arguments, or with an empty config if it asks for one."""
     found = named(where)
     with ExitStack() as stack:
-        if inspect.isroutine(found) and not hasattr(found, "nodes"):
+        if _makes(found):
             found = _made(found, where, stack)
         yield found
+
+
+def _makes(found: Any) -> bool:
+    """True for a function, a partial and an object that is called like one: not for a class, and not for what runs itself."""
+    return callable(found) and not isinstance(found, type) and not any(hasattr(found, name) for name in ("nodes", "invoke"))
 
 
 def _made(factory: Any, where: str, stack: ExitStack) -> Any:

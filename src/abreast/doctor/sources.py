@@ -48,6 +48,12 @@ class Source:
     functions: Mapping[int, tuple[FunctionTree, ...]]
     classes: Mapping[str, ast.ClassDef]
     namespace: Mapping[str, Any]
+    nodes: tuple[ast.AST, ...]
+    """Everything in the file."""
+
+    @functools.cached_property
+    def text(self) -> str:
+        return "".join(self.lines)
 
     def spot(self, node: ast.AST) -> Spot:
         return Spot(self.file, getattr(node, "lineno", 1))
@@ -57,15 +63,21 @@ class Source:
         return _resolve(node, lambda name: self.namespace.get(name, MISSING))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Function:
-    """A function of the application with its tree. `parameters` are those that a caller gives: a method's `self` is not one."""
+    """A function of the application with its tree. `parameters` are those that a caller gives: a method's `self` is not one.
+
+    `payload` is true for a node that `Send` starts: its first parameter is what `Send` carries, and not the graph's state.
+    `wrapped` is true if a decorator of the application may change what the function is given, or what it returns.
+    """
 
     name: str
     call: FunctionType
     tree: FunctionTree
     source: Source
     parameters: tuple[str, ...]
+    payload: bool = False
+    wrapped: bool = False
 
     @property
     def spot(self) -> Spot:
@@ -76,13 +88,42 @@ class Function:
 
     @functools.cached_property
     def state(self) -> str | None:
-        """The name of the parameter that carries the state: the first."""
-        return self.parameters[0] if self.parameters else None
+        """The name that means the graph's state in the whole body: the first parameter, if nothing else is bound to it."""
+        first = self.parameters[0] if self.parameters and not self.payload and not self.wrapped else None
+        return first if first not in self.locals else None
 
     @functools.cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
         """Everything in the body, without what stands in functions and classes defined inside."""
         return tuple(walk(self.tree))
+
+    def parent(self, node: ast.AST | None) -> ast.AST | None:
+        """What a tree node stands in."""
+        found: ast.AST | None = getattr(node, _PARENT, None)
+        return found
+
+    def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """What a tree node stands in, from the inside outwards up to the function, each with the part that holds the node."""
+        while node is not self.tree and (outer := self.parent(node)) is not None:
+            yield outer, node
+            node = outer
+
+    @functools.cached_property
+    def loads(self) -> Mapping[str, tuple[ast.Name, ...]]:
+        """Each name with the places that read it, in functions defined inside too."""
+        found: dict[str, list[ast.Name]] = {}
+        waiting: list[ast.AST] = [self.tree]
+        while waiting:
+            tree = waiting.pop()
+            for node in (tree, *walk(tree)):
+                if isinstance(node, ast.Name):
+                    if isinstance(node.ctx, ast.Load):
+                        found.setdefault(node.id, []).append(node)
+                elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and node is not tree:
+                    waiting += [node, node.args]
+                elif isinstance(node, ast.ClassDef) and node is not tree:
+                    waiting += [*node.bases, *node.body]
+        return {name: tuple(nodes) for name, nodes in found.items()}
 
     @functools.cached_property
     def returns(self) -> tuple[ast.expr, ...]:
@@ -92,10 +133,18 @@ class Function:
         return tuple(node.value for node in self.nodes if isinstance(node, ast.Return) and node.value is not None)
 
     @functools.cached_property
+    def rebound(self) -> frozenset[str]:
+        """The names that the body binds otherwise than by `+=` and its like, which may change the object itself."""
+        changed = [node.target.id for node in self.nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)]
+        return frozenset(name for name, values in self.locals.items() if len(values) > changed.count(name))
+
+    @functools.cached_property
     def locals(self) -> Mapping[str, tuple[ast.expr | None, ...]]:
         """Each name that the body binds, with what it is bound to (None where that is no plain assignment)."""
         found: dict[str, list[ast.expr | None]] = {}
         for node in self.nodes:
+            if type(node) not in _BINDING:
+                continue
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     plain = isinstance(target, ast.Name)
@@ -110,6 +159,9 @@ class Function:
                     found.setdefault(name, []).append(None)
             elif isinstance(node, ast.withitem) and node.optional_vars is not None:
                 for name in _bound(node.optional_vars):
+                    found.setdefault(name, []).append(None)
+            else:
+                for name in _named(node):
                     found.setdefault(name, []).append(None)
         return {name: tuple(values) for name, values in found.items()}
 
@@ -129,15 +181,21 @@ class Function:
 
     def calls(self, *meant: Any) -> Iterator[ast.Call]:
         """The calls in the body whose function is one of these objects (classes, functions), by whatever name."""
-        for node in self.nodes:
-            if isinstance(node, ast.Call) and any(self.resolve(node.func) is one for one in meant):
-                yield node
+        for call, called in self.called:
+            if any(called is one for one in meant):
+                yield call
+
+    @functools.cached_property
+    def called(self) -> tuple[tuple[ast.Call, Any], ...]:
+        """The calls in the body, each with what its function means."""
+        return tuple((node, self.resolve(node.func)) for node in self.nodes if isinstance(node, ast.Call))
 
     def _lookup(self, name: str) -> Any:
-        if name in self.parameters or name in self.locals:
+        code = self.call.__code__
+        if name in self.parameters or name in self.locals or name in code.co_varnames:
             return MISSING
-        if name in self.call.__code__.co_freevars and self.call.__closure__:
-            cell = self.call.__closure__[self.call.__code__.co_freevars.index(name)]
+        if name in code.co_freevars and self.call.__closure__:
+            cell = self.call.__closure__[code.co_freevars.index(name)]
             try:
                 return cell.cell_contents
             except ValueError:
@@ -152,6 +210,7 @@ class Sources:
 
     def __init__(self) -> None:
         self._files: dict[str, Source | None] = {}
+        self._functions: dict[tuple[int, int, bool], Function | None] = {}
 
     def __iter__(self) -> Iterator[Source]:
         return (source for source in list(self._files.values()) if source is not None)
@@ -176,6 +235,22 @@ class Sources:
         call, skip = plain(thing)
         if call is None:
             return None
+        wrapped = any(not self._hands_on(one) for one in _wrappers(thing))
+        key = (id(call.__code__), skip, wrapped)
+        if key not in self._functions or call.__closure__:
+            self._functions[key] = self._function(call, skip, wrapped)
+        return self._functions[key]
+
+    def _hands_on(self, wrapper: FunctionType) -> bool:
+        """True for a wrapper of a library, and for one that returns what the wrapped function returns to its own arguments."""
+        if not own(wrapper.__code__.co_filename):
+            return True
+        function = self._function(wrapper, 0, False)
+        if function is None or not function.returns:
+            return False
+        return all(_passed_on(function, one) for one in function.returns)
+
+    def _function(self, call: FunctionType, skip: int, wrapped: bool) -> Function | None:
         code = call.__code__
         source = self.file(code.co_filename, call.__globals__)
         if source is None:
@@ -184,7 +259,7 @@ class Sources:
         if len(trees) != 1:
             return None  # two lambdas alike on one line: which of them runs cannot be said
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        return Function(call.__name__, call, trees[0], source, tuple(names[skip:]))
+        return Function(call.__name__, call, trees[0], source, tuple(names[skip:]), wrapped=wrapped)
 
     def library(self, thing: Any) -> bool:
         """True if a callable is code of an installed package, which is not the application's to mend."""
@@ -220,8 +295,45 @@ def plain(thing: Any) -> tuple[FunctionType | None, int]:
     return None, 0
 
 
+def _wrappers(thing: Any) -> Iterator[FunctionType]:
+    """The functions around the one that `plain` finds."""
+    for _ in range(20):
+        if isinstance(thing, functools.partial):
+            thing = thing.func
+        elif inspect.ismethod(thing):
+            thing = thing.__func__
+        elif isinstance(thing, FunctionType) and hasattr(thing, "__wrapped__"):
+            yield thing
+            thing = thing.__wrapped__
+        else:
+            return
+
+
+def _passed_on(wrapper: Function, returned: ast.expr) -> bool:
+    node = wrapper.meant(returned)
+    node = node.value if isinstance(node, ast.Await) else node
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Name)
+        or node.func.id not in wrapper.call.__code__.co_freevars
+    ):
+        return False
+    given = [*node.args, *(word.value for word in node.keywords)]
+    names = [one.value if isinstance(one, ast.Starred) else one for one in given]
+    arguments = set(wrapper.call.__code__.co_varnames[: wrapper.call.__code__.co_nlocals]) - set(wrapper.locals)
+    only = all(isinstance(one, ast.Name) and one.id in arguments for one in names)
+    return only and (node is returned or not isinstance(returned, ast.Name) or len(wrapper.loads.get(returned.id, ())) == 1)
+
+
 def walk(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below a tree in the order of the text, without what stands in functions and classes defined inside it."""
+    """The nodes below a tree in the order of the text, without what stands in functions and classes defined inside it.
+
+    For the functions of a file, and the file itself, they are known since it was read.
+    """
+    known: tuple[ast.AST, ...] | None = getattr(tree, _BODY, None)
+    if known is not None:
+        yield from known
+        return
     if isinstance(tree, FunctionTree):
         body: list[ast.AST] = [tree.body] if isinstance(tree, ast.Lambda) else list(tree.body)
     else:
@@ -244,22 +356,49 @@ def _read(file: str, namespace: Mapping[str, Any]) -> Source | None:
         return None
     functions: dict[int, list[FunctionTree]] = {}
     classes: dict[str, ast.ClassDef] = {}
-    waiting: list[tuple[ast.AST, str]] = [(tree, "")]
+    nodes: list[ast.AST] = []
+    bodies: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
+    # In one pass over the file: each node with the function that it belongs to, and the name of what it stands in.
+    waiting: list[tuple[ast.AST, list[ast.AST] | None, str]] = [(one, bodies[0][1], "") for one in _below(tree)]
     while waiting:
-        node, prefix = waiting.pop()
-        for child in ast.iter_child_nodes(node):
-            inner = prefix
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                first = child.lineno
-                if not isinstance(child, ast.Lambda):
-                    first = min([first, *(decorator.lineno for decorator in child.decorator_list)])
-                    inner = f"{prefix}{child.name}.<locals>."
-                functions.setdefault(first, []).append(child)
-            elif isinstance(child, ast.ClassDef):
-                classes[prefix + child.name] = child
-                inner = f"{prefix}{child.name}."
-            waiting.append((child, inner))
-    return Source(file, lines, tree, {at: tuple(found) for at, found in functions.items()}, classes, namespace)
+        node, owner, prefix = waiting.pop()
+        nodes.append(node)
+        if owner is not None:
+            owner.append(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            first = node.lineno
+            if not isinstance(node, ast.Lambda):
+                first = min([first, *(decorator.lineno for decorator in node.decorator_list)])
+                prefix = f"{prefix}{node.name}.<locals>."
+            functions.setdefault(first, []).append(node)
+            inside: list[ast.AST] = []
+            bodies.append((node, inside))
+            body = {id(one) for one in (node.body if isinstance(node.body, list) else [node.body])}
+            waiting.extend((one, inside if id(one) in body else None, prefix) for one in _below(node))
+        elif isinstance(node, ast.ClassDef):
+            classes[prefix + node.name] = node
+            waiting.extend((one, None, f"{prefix}{node.name}.") for one in _below(node))
+        else:
+            waiting.extend((one, owner, prefix) for one in _below(node))
+    for node, found in bodies:
+        setattr(node, _BODY, tuple(found))
+    return Source(file, lines, tree, {at: tuple(found) for at, found in functions.items()}, classes, namespace, tuple(nodes))
+
+
+_BODY, _PARENT = "_abreast_body", "_abreast_parent"
+_SIGNS = (ast.expr_context, ast.operator, ast.cmpop, ast.unaryop, ast.boolop)
+
+
+def _below(node: ast.AST) -> list[ast.AST]:
+    """What stands directly below a node, last first; each of them remembers the node."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        for one in value if type(value) is list else (value,):
+            if isinstance(one, ast.AST) and not isinstance(one, _SIGNS):
+                setattr(one, _PARENT, node)
+                found.append(one)
+    return found[::-1]
 
 
 def _same(tree: FunctionTree, code: CodeType) -> bool:
@@ -280,6 +419,32 @@ def _bound(target: ast.expr) -> Iterator[str]:
             yield from _bound(element)
     elif isinstance(target, ast.Starred):
         yield from _bound(target.value)
+
+
+_BINDING = frozenset(
+    (
+        *(ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension, ast.withitem),
+        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.ExceptHandler),
+        *(ast.MatchAs, ast.MatchStar, ast.MatchMapping, ast.Delete, ast.Global, ast.Nonlocal),
+    )
+)
+"""The statements that give a name a meaning."""
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    """The names that other statements bind: definitions, imports, `except ... as`, patterns, `del`, `global`."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from ((one.asname or one.name).partition(".")[0] for one in node.names)
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+        yield from (node.name,) if node.name else ()
+    elif isinstance(node, ast.MatchMapping):
+        yield from (node.rest,) if node.rest else ()
+    elif isinstance(node, ast.Delete):
+        yield from (one.id for one in node.targets if isinstance(one, ast.Name))
+    elif isinstance(node, ast.Global | ast.Nonlocal):
+        yield from node.names
 
 
 def _resolve(node: ast.expr, lookup: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -18,8 +19,9 @@ from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_o
 from typing_extensions import ReadOnly
 
 from abreast.doctor.closures import Closures, middleware_of
-from abreast.doctor.fanout import sent
+from abreast.doctor.fanout import always, payloads, sent
 from abreast.doctor.findings import Note, Spot
+from abreast.doctor.runs import Run, runs_of
 from abreast.doctor.sources import Function, Source, Sources, own
 from abreast.doctor.threads import Thread
 
@@ -42,6 +44,16 @@ class Channel:
     def overwrites(self) -> bool:
         """True if a second write in one step is an error: a plain key without a reducer."""
         return type(self.channel).__name__ == "LastValue"
+
+    @property
+    def kept(self) -> bool:
+        """True if the value is part of the checkpoints for good: not for one run or one step only."""
+        return type(self.channel).__name__ in ("LastValue", "BinaryOperatorAggregate", "DeltaChannel")
+
+    @property
+    def may_be_absent(self) -> bool:
+        """True if the state class says so of this very key, and not with a `total=False` of all keys."""
+        return get_origin(self.annotation) is NotRequired
 
     @property
     def optional(self) -> bool:
@@ -88,7 +100,7 @@ class Tool:
 
 @dataclass
 class Subject:
-    """A graph under examination. `root` is the outermost one; only it has `thread`."""
+    """A graph under examination. Only the outermost one has a `thread`, and no `parent`."""
 
     place: str
     graph: Any
@@ -103,6 +115,9 @@ class Subject:
     prompts: tuple[str, ...] = ()
     """The fixed system prompts of `create_agent` that can be seen."""
     subgraphs: Mapping[str, Subject] = field(default_factory=dict)
+    parent: Subject | None = None
+    shares: bool = False
+    """True for a subgraph that is a node and gets the state of its parent; a call or `Send` brings one something else."""
     context_schema: Any = None
     module: Source | None = None
     thread: Thread | None = None
@@ -144,22 +159,82 @@ class Subject:
 
     @functools.cached_property
     def together(self) -> frozenset[tuple[str, str]]:
-        """Pairs of nodes (in order of name) that surely run in one step: fixed edges lead to both at once.
+        """Pairs of nodes (in order of name) that surely run in one step: fixed edges, or a router's only answer, lead to both.
 
-        What conditional edges and `Send` start is not among them; `sent` has the nodes that `Send` may start several times.
+        What other conditional edges and `Send` start is not among them; `sent` has the nodes that `Send` may start several times.
         """
-        pairs: set[tuple[str, str]] = set()
-        for start, ends in self.edges.items():
-            if len(ends) < 2:
-                continue
-            active: frozenset[str] = frozenset({start})
-            seen: set[frozenset[str]] = set()
-            while active and active not in seen and len(seen) < 100:
-                seen.add(active)
-                active = frozenset(end for one in active for end in self.edges.get(one, ()) if end in self.nodes)
-                active = frozenset(name for name in active if not self.nodes[name].defer)
-                pairs.update(itertools.combinations(sorted(active), 2))
+        ready = {name for name, node in self.nodes.items() if not node.defer}
+        follows = {start: [end for end in ends if end in ready] for start, ends in self.follows.items()}
+        waiting = [pair for ends in follows.values() for pair in itertools.combinations(ends, 2)]
+        pairs = set(waiting)
+        while waiting:
+            first, second = waiting.pop()
+            for one, other in itertools.product(follows.get(first, ()), follows.get(second, ())):
+                pair = (one, other) if one < other else (other, one)
+                if one != other and pair not in pairs:
+                    pairs.add(pair)
+                    waiting.append(pair)
         return frozenset(pairs)
+
+    @functools.cached_property
+    def follows(self) -> Mapping[str, tuple[str, ...]]:
+        """Node to the nodes that surely run in the step after it: by fixed edges, and by routers that always choose the same."""
+        found = {start: set(ends) for start, ends in self.edges.items()}
+        for start, specs in self.branches.items():
+            for spec in specs:
+                functions = _functions(spec.path, self.sources)
+                if len(functions) == 1:
+                    found.setdefault(start, set()).update(always(functions[0], spec.ends))
+        return {start: tuple(sorted(ends)) for start, ends in found.items()}
+
+    @functools.cached_property
+    def first(self) -> frozenset[str]:
+        """The nodes that surely run in every run that is not resumed, up to the first that may pause it or end it."""
+        from langgraph.types import interrupt
+
+        pauses = {*(getattr(self.graph, "interrupt_before_nodes", ())), *(getattr(self.graph, "interrupt_after_nodes", ()))}
+        found: set[str] = set()
+        waiting = [] if pauses else list(self.follows.get("__start__", ()))
+        while waiting:
+            name = waiting.pop()
+            node = self.nodes.get(name)
+            if node is None or name in found:
+                continue
+            found.add(name)
+            ends = [function for function in node.functions if any(isinstance(one, ast.Raise) for one in function.nodes)]
+            asks = [function for function in node.functions for _ in function.calls(interrupt)]
+            if node.functions and not ends and not asks:
+                waiting += self.follows.get(name, ())
+        return frozenset(found)
+
+    @functools.cached_property
+    def _runs(self) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+        return runs_of(self.graph, self.sources)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The calls in the application's files that run this very graph."""
+        return self._runs[0]
+
+    @property
+    def unclear_runs(self) -> tuple[Run, ...]:
+        """Calls in the application's files that may run this graph: it cannot be said what they run."""
+        return self._runs[1]
+
+    def declared_input(self, name: str) -> Any:
+        """How the schema of the graph's input declares a key; None if it does not."""
+        with contextlib.suppress(Exception):
+            return get_type_hints(self.builder.input_schema, include_extras=True).get(name)
+        return None
+
+    @property
+    def stored(self) -> bool:
+        """True if the state is kept after the run: there is a checkpointer, or a server runs the graph and brings one."""
+        if self.checkpointer is False:
+            return False
+        if self.parent is not None and self.checkpointer in (None, True):
+            return self.parent.stored
+        return self.checkpointer is not None or not (self.runs or self.unclear_runs)
 
     @functools.cached_property
     def sent(self) -> Mapping[str, Function]:
@@ -207,10 +282,33 @@ def _subject(graph: Any, place: str, sources: Sources, seen: set[int]) -> Subjec
     subject.nodes = nodes
     subject.tools = _tools(nodes, closures, sources)
     subject.subgraphs = _subgraphs(subject, seen)
+    carried = _carried(subject)
+    subject.nodes = {
+        name: dataclasses.replace(node, functions=tuple(dataclasses.replace(one, payload=True) for one in node.functions))
+        if name in carried
+        else node
+        for name, node in nodes.items()
+    }
+    for name, below in subject.subgraphs.items():
+        below.parent, below.shares = subject, name in nodes and name not in carried
     for name, node in nodes.items():
         if not node.functions and name not in subject.subgraphs and not _library(node.runnable, sources):
             subject.notes.append(Note(_place(place, f"node {name}"), "not looked into: there is no source for it"))
+        elif not node.functions and _composed(node.runnable):
+            kind = type(node.runnable).__name__
+            subject.notes.append(Note(_place(place, f"node {name}"), f"not looked into: a {kind} is made of other parts"))
     return subject
+
+
+def _carried(subject: Subject) -> frozenset[str]:
+    """The nodes that may be given what a `Send` carries, instead of the state: no fixed edge leads to them."""
+    fixed = {end for _, end in subject.builder.edges} | {end for _, end in getattr(subject.builder, "waiting_edges", ())}
+    loose = frozenset(subject.nodes) - fixed
+    if not loose:
+        return loose
+    nodes = [function for node in subject.nodes.values() for function in node.functions]
+    started = payloads([*(one for _, one in subject.routers), *nodes], subject.sources)
+    return loose if started is None else loose & started
 
 
 def _without_builder(subject: Subject, where: str) -> None:
@@ -252,6 +350,15 @@ def _library(runnable: Any, sources: Sources) -> bool:
     if not parts:
         return not _own_class(runnable)
     return all(sources.library(part) for part in parts[:1])
+
+
+def _composed(runnable: Any) -> bool:
+    """True for a chain of LangChain's (`prompt | model | step`), whose parts may well be the application's."""
+    from langchain_core.runnables import RunnableLambda, RunnableSerializable
+
+    module = type(runnable).__module__
+    plain = isinstance(runnable, RunnableLambda) or not isinstance(runnable, RunnableSerializable)
+    return not plain and module.startswith("langchain_core.runnables")
 
 
 def _own_class(thing: Any) -> bool:

@@ -26,6 +26,7 @@ graph = builder.compile(checkpointer=InMemorySaver())
 
 
 def misbehaves() -> bool:
-    """Bob, who sends an id that is not his, sees Ada's orders."""
+    """Bob, who comes after Ada in the same thread and does not say who he is, sees her orders."""
     thread = {"configurable": {"thread_id": "t1"}}
-    return graph.invoke({"user_id": "ada"}, thread)["orders"] == ["a lamp"]
+    graph.invoke({"user_id": "ada", "orders": []}, thread)
+    return graph.invoke({"orders": []}, thread)["orders"] == ["a lamp"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abreast.doctor.rule import Rule
-from abreast.doctor.rules import ours, pauses, place, reducers, threads, tool_loops, tool_schemas, tools
+from abreast.doctor.rules import erasure, ours, pauses, place, reducers, streams, threads, tool_loops, tool_schemas, tools
 
-RULES: tuple[Rule, ...] = (
+_FAMILIES = (
     *reducers.RULES,
     *place.RULES,
     *tools.RULES,
@@ -13,6 +13,9 @@ RULES: tuple[Rule, ...] = (
     *tool_schemas.RULES,
     *pauses.RULES,
     *threads.RULES,
+    *streams.RULES,
+    *erasure.RULES,
     *ours.RULES,
 )
+RULES: tuple[Rule, ...] = tuple(sorted(_FAMILIES, key=lambda rule: rule.code))
 """All rules, in the order of their codes."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
+import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from abreast.doctor.entries import outermost, runs_by_any_name
+from abreast.doctor.findings import Spot
 from abreast.doctor.rule import Found, Rule
-from abreast.doctor.sources import Function, Source, walk
+from abreast.doctor.sources import MISSING, Function, Source, Sources, walk
 from abreast.doctor.subject import Subject
+from abreast.doctor.updates import is_name
 
-RUNS = frozenset(("invoke", "ainvoke", "stream", "astream", "astream_events"))
 SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 SENDS = frozenset(("send_message", "sendmail"))
 INSERT = re.compile(r"\s*insert\s+into\b", re.IGNORECASE)
@@ -23,45 +27,45 @@ def no_checkpointer(subject: Subject) -> Iterator[Found]:
     """A graph that can pause is compiled without a checkpointer, and the application runs it.
 
     There is nowhere to keep the pause, so the question can be asked and never answered. The rule sees calls of this very graph
-    at the top of a file and in functions without parameters; elsewhere it may run inside another graph, whose checkpointer it
-    takes. A graph that only a server of LangGraph's runs gets its checkpointer there and is no finding, nor is one whose
-    checkpointer is set after it was compiled.
+    with a literal `configurable`, which takes no checkpointer from elsewhere; and calls at the top of a file, in `main()`, and in
+    functions that one of these calls. Elsewhere it may run inside another graph, whose checkpointer it takes. A graph that only a
+    server of LangGraph's runs gets its checkpointer there and is no finding, nor is one whose checkpointer is set after it was
+    compiled.
     """
     if not _compiled(subject) or subject.checkpointer not in (None, False) or not _pauses(subject):
         return
     if any(_sets_checkpointer(source) for source in subject.sources):
         return
-    for source in subject.sources:
-        for body in (source.tree, *_plain_functions(source)):
-            taken = {node.id for node in walk(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-            for node in walk(body):
-                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in RUNS:
-                    continue
-                local = body is not source.tree and isinstance(node.func.value, ast.Name) and node.func.value.id in taken
-                if not local and source.resolve(node.func.value) is subject.graph:
-                    yield Found("graph", source.spot(node), "it can pause, and nothing keeps the pause.")
+    started = {id(tree) for source in subject.sources for tree in outermost(source)}
+    for run in runs_by_any_name(subject):
+        inside = run.scope.functions[-1] if run.scope.functions else run.scope.source.tree
+        if id(inside) in started or "thread_id" in run.scope.below(run.config, "configurable").keys:
+            yield Found("graph", run.scope.source.spot(run.call), "it can pause, and nothing keeps the pause.")
 
 
 def memory_that_serves(subject: Subject) -> Iterator[Found]:
-    """A file that holds a web server has a graph whose checkpointer is InMemorySaver.
+    """A file that holds a web server has a graph whose checkpointer keeps everything in the memory of the process.
 
     Conversations and open questions are gone with every restart, and a second process does not know them. The rule sees
-    applications of Starlette, FastAPI and Flask and handlers of http.server in the files that it reads, and stays silent where
-    such a file names another saver as well, which production may use.
+    applications of Starlette, FastAPI and Flask and handlers of http.server in the files that it reads, with an InMemorySaver or
+    a SqliteSaver on a database without a file. It stays silent where the application may choose another saver: one is named or
+    set, or this one is made on a condition.
     """
-    from langgraph.checkpoint.memory import InMemorySaver
-
-    if type(subject.checkpointer) is not InMemorySaver or not any(map(_serves, subject.sources)):
+    made = _in_memory(subject.checkpointer)
+    if made is None or not any(map(_serves, subject.sources)) or any(map(_sets_checkpointer, subject.sources)):
         return
-    made = []
+    spots = []
     for source in subject.sources:
         for node in ast.walk(source.tree):
             name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-            if name.endswith("Saver") and name not in ("InMemorySaver", "MemorySaver"):
+            if name.endswith("Saver") and name not in ("InMemorySaver", "MemorySaver", made.__name__):
                 return
-            if isinstance(node, ast.Call) and source.resolve(node.func) is InMemorySaver:
-                made.append(source.spot(node))
-    yield Found("graph", made[0] if len(made) == 1 else None, "a restart of this server forgets every conversation.")
+        found = _makings(source, made)
+        if found is None:
+            return
+        spots += found
+    if spots:
+        yield Found("graph", spots[0] if len(spots) == 1 else None, "a restart of this server forgets every conversation.")
 
 
 def jump_past_the_gate(subject: Subject) -> Iterator[Found]:
@@ -123,16 +127,18 @@ def effect_before_question(subject: Subject) -> Iterator[Found]:
 
     The answer runs the function again from its first line, so the effect happens twice. The rule sees, before the first
     interrupt and outside of branches and loops: an append to a list outside of the function, a global counter, a message that
-    is sent (`send_message`, `sendmail`), and an INSERT or an added mapped object that is committed. Other calls may be safe to
-    repeat.
+    is sent (`send_message`, `sendmail`), an INSERT or an added mapped object that is committed, and a call of a function of the
+    application that surely does one of these. Other calls may be safe to repeat.
     """
     from langgraph.types import interrupt
 
     for function, place in _placed(subject):
+        if not any(True for _ in function.calls(interrupt)):
+            continue
         straight: list[ast.stmt] = []
         for statement in _body(function):
             if any(isinstance(part, ast.Call) and function.resolve(part.func) is interrupt for part in _parts(statement)):
-                for effect in _effects(function, straight):
+                for effect in _effects(function, straight, subject.sources):
                     yield Found(place, function.at(effect), "it happens again when the question is answered.")
                 break
             straight.append(statement)
@@ -187,13 +193,63 @@ def _sets_checkpointer(source: Source) -> bool:
     )
 
 
-def _plain_functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Functions of the file that nobody decorated and that take nothing: no nodes, no tools, no handlers."""
-    for node in source.tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.decorator_list:
-            given = node.args
-            if not (given.posonlyargs or given.args or given.vararg or given.kwonlyargs or given.kwarg):
-                yield node
+def _in_memory(saver: Any) -> type | None:
+    """The class of a saver that keeps nothing on disk."""
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    if type(saver) is InMemorySaver:
+        return InMemorySaver
+    loaded = sys.modules.get("langgraph.checkpoint.sqlite")
+    if loaded is None or type(saver) is not loaded.SqliteSaver:
+        return None
+    with contextlib.suppress(sqlite3.Error):  # closed, or of another thread: nothing can be said about it
+        files = [file for _, name, file in saver.conn.execute("pragma database_list") if name == "main"]
+        return loaded.SqliteSaver if files == [""] else None
+    return None
+
+
+def _makings(source: Source, made: type) -> list[Spot] | None:
+    """Where a file makes savers of this class; None if it may make another instead, or uses the class in another way."""
+    found = []
+    parents = {id(child): node for node in ast.walk(source.tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Name | ast.Attribute) or source.resolve(node) is not made:
+            continue
+        call = parents[id(node)]
+        if not isinstance(call, ast.Call) or call.func is not node:
+            if isinstance(call, ast.Attribute | ast.arg | ast.AnnAssign | ast.FunctionDef):
+                continue  # a class method, an annotation
+            return None
+        if not _surely_used(source, call, parents):
+            return None
+        found.append(source.spot(call))
+    return found
+
+
+def _surely_used(source: Source, call: ast.AST, parents: Mapping[int, ast.AST]) -> bool:
+    """True if what is made goes straight into a graph or into a name that is set once, on no condition."""
+    node, outer = call, parents[id(call)]
+    while not isinstance(outer, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        plain = (ast.keyword, ast.Await, ast.Attribute, ast.Return, ast.Expr, ast.With, ast.AsyncWith, ast.withitem)
+        if isinstance(outer, ast.Assign | ast.AnnAssign):
+            targets = outer.targets if isinstance(outer, ast.Assign) else [outer.target]
+            if not all(isinstance(target, ast.Name) and _stored(source, target.id) == 1 for target in targets):
+                return False
+        elif isinstance(outer, ast.Call):
+            if node is not outer.func and not (isinstance(node, ast.keyword) and node.arg == "checkpointer"):
+                return False
+        elif not isinstance(outer, plain):
+            return False
+        node, outer = outer, parents[id(outer)]
+    at = next((number for number, one in enumerate(outer.body) if one is node), None)
+    if at is None:
+        return False  # a default, which a caller may replace
+    earlier = [one for one in outer.body[:at] if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return not any(isinstance(part, ast.Return) for one in earlier for part in _parts(one))
+
+
+def _stored(source: Source, name: str) -> int:
+    return sum(is_name(node, name) and isinstance(getattr(node, "ctx", None), ast.Store) for node in ast.walk(source.tree))
 
 
 def _serves(source: Source) -> bool:
@@ -261,29 +317,40 @@ def _parts(statement: ast.stmt) -> Iterator[ast.AST]:
     yield from walk(statement)
 
 
-def _effects(function: Function, statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+def _effects(function: Function, statements: Sequence[ast.stmt], sources: Sources, depth: int = 2) -> Iterator[ast.AST]:
     counted = {name for node in function.nodes if isinstance(node, ast.Global) for name in node.names}
     rows: list[ast.AST] = []
     for statement in statements:
         if isinstance(statement, ast.With | ast.AsyncWith):
             inside = [one for one in statement.body if isinstance(one, SIMPLE)]
             begun = any(_method(item.context_expr) == "begin" for item in statement.items)
-            yield from _effects(function, inside)
+            yield from _effects(function, inside, sources, depth)
             if begun:
                 yield from (one for part in inside for one in _rows(function, part))
             continue
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name) and statement.target.id in counted:
             yield statement
         call = _called(statement)
+        helper = sources.function(function.resolve(call.func)) if call is not None and depth else None
+        if helper and any(True for _ in _effects(helper, list(_straight(helper)), sources, depth - 1)):
+            yield call or statement
         if call is None or not isinstance(call.func, ast.Attribute):
             continue
-        kept = call.func.attr in ("append", "extend", "insert") and isinstance(function.resolve(call.func.value), list)
+        kept = call.func.attr in ("append", "extend", "insert") and isinstance(_object(function, call.func.value), list)
         if kept or call.func.attr in SENDS:
             yield call
         rows += _rows(function, statement)
         if call.func.attr == "commit":
             yield from rows
             rows = []
+
+
+def _object(function: Function, node: ast.expr) -> object:
+    """What a name means, or a plain attribute of an object that a name means."""
+    found: object = function.resolve(node)
+    if found is MISSING and isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return getattr(function.resolve(node.value), "__dict__", {}).get(node.attr, MISSING)
+    return found
 
 
 def _rows(function: Function, statement: ast.stmt) -> Iterator[ast.AST]:

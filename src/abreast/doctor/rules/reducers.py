@@ -3,38 +3,62 @@
 from __future__ import annotations
 
 import ast
+import collections
 import itertools
 import operator
 from collections.abc import Iterator
 from typing import Any
 
+from abreast.doctor.findings import Spot
+from abreast.doctor.flow import mutated, still
 from abreast.doctor.rule import Found, Rule
-from abreast.doctor.sources import Function
-from abreast.doctor.subject import Channel, Node, Subject
-from abreast.doctor.updates import is_name, key_of, surely, updates
+from abreast.doctor.subject import Subject
+from abreast.doctor.updates import given_key, is_name, key_of, old_key, raised, surely, updates
+from abreast.doctor.writes import (
+    adds,
+    answers,
+    asked_first,
+    changed,
+    comes_in,
+    empty,
+    entries,
+    keys_of,
+    may_write,
+    meeting,
+    of_messages,
+    place_in,
+    read_keys,
+    read_later,
+    summands,
+    taken_as_objects,
+    writes,
+    written,
+)  # fmt: skip
 
 HISTORIES = frozenset(("messages", "history", "chat_history", "conversation"))
 """Keys that mean the conversation; another list of messages may be meant to hold the newest ones only."""
 
-MUTATING = frozenset(
-    ("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault", "add", "discard")
-)
-"""Methods of list, dict and set that change the object in place."""
+BUILTIN = (list, dict, set, collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter)
+"""Types whose objects can be changed in place, and whose methods are known."""
 
 
 def history_without_reducer(subject: Subject) -> Iterator[Found]:
-    """A list of messages has no reducer, and a node returns only its new message.
+    """A list of messages has no reducer, and a node returns only its new answer.
 
     The last write wins, so the conversation is one message long after that node: what the person said is gone. The rule sees
-    list literals under the keys messages, history, chat_history and conversation; a list that the node builds by hand from the
-    old one is no finding.
+    literal lists of an AIMessage, or of what a model answered, under the keys messages, history, chat_history and conversation,
+    and a message alone where a list belongs. A list that the node builds by hand from the old one is no finding, nor a prompt, a
+    summary, an answer to what another key asks, or a graph that is run without messages.
     """
-    for node, function, key, value in _writes(subject):
+    for node, function, key, value in writes(subject):
         channel = subject.channels.get(key)
-        if channel is None or not channel.overwrites or key not in HISTORIES or not _of_messages(channel):
+        if channel is None or not channel.overwrites or key not in HISTORIES or not of_messages(channel, bare=True):
             continue
-        literal = function.meant(value)
-        if isinstance(literal, ast.List) and literal.elts and not any(isinstance(one, ast.Starred) for one in literal.elts):
+        if read_keys(function) - {key} or not comes_in(subject, key):
+            continue
+        literal = still(function, value)
+        items = literal.elts if isinstance(literal, ast.List) else [literal]
+        if items and all(answers(function, key, one) for one in items) and not _kept_by_hand(subject, key):
             yield Found(f"channel {key}", channel.spot or function.at(value), f"node {node.name} replaces the whole history.")
 
 
@@ -42,44 +66,37 @@ def parallel_writes(subject: Subject) -> Iterator[Found]:
     """Two nodes that surely run in one step both write a key that has no reducer.
 
     LangGraph refuses the step with InvalidUpdateError, and the results of both nodes are lost. The same happens to a node that
-    `Send` starts for each item of a list, as soon as there are two items. The rule sees fixed edges, `Send` in a loop or a
-    comprehension, and literal updates; nodes that conditional edges happen to start together are not seen.
+    `Send` starts for each item of a list, as soon as there are two items. The rule sees fixed edges, routers that always answer
+    the same, `Send` for every item in a loop, a comprehension or `map`, and literal updates; nodes that conditional edges happen
+    to start together are not seen, nor a `Send` behind a filter or a question for the number of items.
     """
+    sure = {name: written(subject, name) for name in subject.nodes}
+    plain = {name for name, channel in subject.channels.items() if channel.overwrites}
     for name, router in subject.sent.items():
-        for function in subject.nodes[name].functions:
-            for key, node in surely(function).items():
-                channel = subject.channels.get(key)
-                if channel is not None and channel.overwrites:
-                    message = f"{router.name} starts node {name} for each item, and each writes it in one step."
-                    yield Found(f"channel {key}", channel.spot or function.at(node), message)
+        for key in sorted(sure[name] & plain):
+            message = f"{router.name} starts node {name} for each item, and each writes it in one step."
+            yield Found(f"channel {key}", _spot(subject, name, key), message)
     for first, second in sorted(subject.together):
-        keys = {key for function in subject.nodes[first].functions for key in surely(function)}
-        for function in subject.nodes[second].functions:
-            for key, node in surely(function).items():
-                channel = subject.channels.get(key)
-                if key in keys and channel is not None and channel.overwrites:
-                    yield Found(
-                        f"channel {key}", channel.spot or function.at(node), f"nodes {first} and {second} write it in one step."
-                    )
+        for key in sorted(sure[first] & sure[second] & plain):
+            yield Found(f"channel {key}", _spot(subject, second, key), f"nodes {first} and {second} write it in one step.")
 
 
 def sent_again(subject: Subject) -> Iterator[Found]:
-    """A node returns the old list together with the new items, and the reducer is `operator.add`.
+    """A node returns the old list together with the new items, and the reducer appends.
 
     The reducer appends what is returned to what is there, so every item doubles each time the node runs. The rule sees
-    `state["x"] + [...]` and `[*state["x"], ...]`.
+    `state["x"] + [...]`, `[*state["x"], ...]`, copies of the old list and local names for it, with `operator.add` or a reducer
+    that returns `old + new`. A node that `Send` starts reads what it was sent, and is no finding.
     """
-    for node, function, key, value in _writes(subject):
+    for node, function, key, value in writes(subject):
         channel = subject.channels.get(key)
-        if channel is None or channel.reducer is not operator.add or channel.type is not list:
+        if channel is None or channel.type is not list or not adds(subject, channel):
             continue
-        built = function.meant(value)
-        parts: list[ast.expr] = []
-        if isinstance(built, ast.BinOp) and isinstance(built.op, ast.Add):
-            parts = [built.left, built.right]
-        elif isinstance(built, ast.List):
+        built = still(function, value)
+        parts = summands(built)
+        if isinstance(built, ast.List):
             parts = [one.value for one in built.elts if isinstance(one, ast.Starred)]
-        if any(key_of(part, function.state) == key for part in parts):
+        if any(old_key(function, part) == key for part in (value, *parts)) and not asked_first(function, key):
             yield Found(f"node {node.name}", function.at(value), f"returns the old {key} again, and the reducer appends it.")
 
 
@@ -87,34 +104,35 @@ def colliding_keys(subject: Subject) -> Iterator[Found]:
     """Two nodes of one step write the same key into a dict that `operator.or_` merges.
 
     One of the two results is overwritten without a word; which one depends on the names of the nodes. The rule sees literal
-    keys and fixed edges.
+    keys, and nodes that surely run together; the same constant from both is no finding.
     """
-    for first, second in sorted(subject.together):
-        ours = {key: value for function in subject.nodes[first].functions for key, value in surely(function).items()}
-        for function in subject.nodes[second].functions:
-            for key, value in surely(function).items():
-                channel = subject.channels.get(key)
-                if channel is None or channel.reducer is not operator.or_ or key not in ours:
-                    continue
-                for name in sorted(_literal_keys(ours[key]) & _literal_keys(value)):
-                    yield Found(f"channel {key}", function.at(value), f"nodes {first} and {second} both write {name!r}.")
+    merged = [name for name, channel in subject.channels.items() if channel.reducer is operator.or_]
+    known = {(name, key): entries(subject, name, key) for name in subject.nodes for key in merged}
+    for first, second in sorted(subject.together) if merged else ():
+        for key in merged:
+            ours, theirs = known[first, key], known[second, key]
+            for name in sorted(ours.keys() & theirs.keys()):
+                if not ours[name].same_as(theirs[name]):
+                    at = theirs[name].function.at(theirs[name].value)
+                    yield Found(f"channel {key}", at, f"nodes {first} and {second} both write {name!r}.")
 
 
 def mutating_reducer(subject: Subject) -> Iterator[Found]:
     """A reducer changes its first argument in place.
 
     That argument is the value that readers, streams and the caller already hold: what was handed out as the state of an
-    earlier step changes behind their backs. The rule sees mutating methods, item assignments and `+=` on the first parameter.
+    earlier step changes behind their backs. The rule sees mutating methods, item assignments and `+=` on the first parameter of
+    reducers of lists, dicts, sets and the like; a parameter that the body binds anew is taken for a copy.
     """
     for channel in subject.channels.values():
         function = subject.sources.function(channel.reducer) if channel.reducer else None
-        if function is None or not function.parameters:
+        if function is None or not function.parameters or channel.type not in BUILTIN:
             continue
         old = function.parameters[0]
-        if any(is_name(target, old) for node in function.nodes if isinstance(node, ast.Assign) for target in node.targets):
+        if old in function.rebound:
             continue  # the name means a copy
         for node in function.nodes:
-            if _mutates(node, lambda part, old=old: is_name(part, old)):
+            if any(is_name(one, old) or is_name(function.meant(one), old) for one in mutated(node)):
                 yield Found(f"channel {channel.name}", function.at(node), f"its reducer {function.name} changes the old value.")
 
 
@@ -125,8 +143,8 @@ def order_matters(subject: Subject) -> Iterator[Found]:
     result, and an average of averages is none. The rule computes reducers that consist of arithmetic on their two parameters
     and the functions sub, truediv, floordiv, mod and pow of `operator`; others are not looked into.
     """
-    together = {key for pair in subject.together for key in _written(subject, pair[0]) & _written(subject, pair[1])}
-    together |= {key for name in subject.sent for key in _written(subject, name)}
+    together = {key for pair in subject.together for key in written(subject, pair[0]) & written(subject, pair[1])}
+    together |= {key for name in subject.sent for key in written(subject, name)}
     for channel in subject.channels.values():
         apply = _arithmetic(subject, channel.reducer) if channel.name in together else None
         if apply is None:
@@ -148,39 +166,43 @@ def picked_by_place(subject: Subject) -> Iterator[Found]:
     """A node takes an item by its place out of a list that parallel nodes fill.
 
     The order of a fan-in is the order of the nodes' names, not that of the edges or of who finished first. A new branch, or a
-    renamed node, puts something else at that place. Items must say what they are. The rule sees `state["x"][0]` and nodes that
-    fixed edges start together.
+    renamed node, puts something else at that place. Items must say what they are. The rule sees `state["x"][0]` in the node
+    where the parallel ones meet, if nothing else writes the list and no visible run brings items of its own.
     """
-    filled = {
-        key
-        for pair in subject.together
-        for key in _written(subject, pair[0]) & _written(subject, pair[1])
-        if key in subject.channels and subject.channels[key].reducer is operator.add and subject.channels[key].type is list
-    }
-    for node in subject.nodes.values():
-        for function in node.functions:
-            for part in function.nodes:
-                if not isinstance(part, ast.Subscript) or not isinstance(part.slice, ast.Constant):
-                    continue
-                key = key_of(part.value, function.state)
-                if key in filled and isinstance(part.slice.value, int):
-                    yield Found(f"node {node.name}", function.at(part), f"takes {key}[{part.slice.value}] of a parallel fan-in.")
+    for key, channel in subject.channels.items():
+        if channel.reducer is not operator.add or channel.type is not list:
+            continue
+        writers = {name for name, node in subject.nodes.items() if may_write(node, key)}
+        sure = {name for name in writers if key in written(subject, name)}
+        pairs = set(itertools.combinations(sorted(writers), 2))
+        if not pairs or writers != sure or not pairs <= subject.together:
+            continue
+        if not all(empty(run, key) for run in subject.runs):
+            continue
+        for name in meeting(subject, writers) - writers:
+            for function in subject.nodes[name].functions:
+                for part in function.nodes:
+                    place = place_in(part)
+                    if place is not None and isinstance(part, ast.Subscript) and given_key(function, part.value) == key:
+                        yield Found(f"node {name}", function.at(part), f"takes {key}[{place}] of a parallel fan-in.")
 
 
 def counter_through_add(subject: Subject) -> Iterator[Found]:
     """A node returns "what I read, plus one" for a number whose reducer is `operator.add`.
 
     The reducer adds the returned number to the old one, so the counter doubles instead of growing by one. The rule sees
-    `state["n"] + ...` and `state.get("n", 0) + ...`.
+    `state["n"] + ...`, `state.get("n", 0) + ...`, local names for either, and `+=`. A node that `Send` starts reads what it was
+    sent, and is no finding.
     """
-    for node, function, key, value in _writes(subject):
+    for node, function, key, value in writes(subject):
         channel = subject.channels.get(key)
-        built = function.meant(value)
-        if channel is None or channel.reducer is not operator.add or channel.type not in (int, float):
+        if channel is None or channel.type not in (int, float) or not adds(subject, channel):
             continue
-        if not isinstance(built, ast.BinOp) or not isinstance(built.op, ast.Add):
-            continue
-        if key in (key_of(built.left, function.state), key_of(built.right, function.state)):
+        parts = summands(still(function, value))
+        grown = old_key(function, value) == key and raised(function, value)
+        others = [part for part in parts if old_key(function, part) != key]
+        again = any(key in {key_of(node, function.state) for node in ast.walk(part)} for part in others)
+        if (grown or (len(others) < len(parts) and not again)) and not asked_first(function, key):
             yield Found(f"node {node.name}", function.at(value), f"returns {key} plus something; the reducer adds it again.")
 
 
@@ -188,14 +210,15 @@ def whole_state(subject: Subject) -> Iterator[Found]:
     """A node returns the whole state, and at least one key appends what is returned.
 
     Every list with `operator.add` doubles although the node did not touch it. A node returns the keys that it changed; all
-    others keep their values. The rule sees `return state`, a spread state, and copies of it.
+    others keep their values. The rule sees `return state`, a spread state, and copies of it, without the keys that the node
+    has bound anew or taken out.
     """
-    adding = {name for name, channel in subject.channels.items() if channel.reducer is operator.add}
+    adding = {name for name, channel in subject.channels.items() if adds(subject, channel)}
     for node in subject.nodes.values():
+        given = keys_of(node.input_schema, adding)
         for function in node.functions:
             for update in updates(function):
-                given = getattr(node.input_schema, "__annotations__", adding)
-                doubled = sorted(name for name in adding - set(update.keys) if name in given)
+                doubled = sorted(name for name in adding - set(update.written) - update.without if name in given)
                 if update.whole and doubled:
                     yield Found(f"node {node.name}", function.at(update.node), f"returns the whole state: {doubled[0]} doubles.")
 
@@ -204,18 +227,21 @@ def mutated_input(subject: Subject) -> Iterator[Found]:
     """A node changes the state that it was given, and does not return the changed key.
 
     The change is no update: it is not in the checkpoint, and a resumed or reopened conversation does not have it. The rule
-    sees mutating methods and assignments on `state["x"]`, in nodes all of whose updates can be read.
+    sees mutating methods, `del` and assignments on `state["x"]` and on local names for it, in nodes all of whose updates can be
+    read. What the node itself goes on to read may be its scratch paper, and is no finding.
     """
     for node in subject.nodes.values():
         for function in node.functions:
             returned = updates(function)
-            if function.state in function.locals or any(one.whole or not one.known for one in returned):
+            if function.state is None or any(one.whole or not one.known for one in returned):
                 continue
-            written = {key for one in returned for key in one.keys}
+            kept = {key for one in returned for key in one.written}
             for part in function.nodes:
-                for key in _changed(part, function.state):
+                for key in changed(function, part):
                     channel = subject.channels.get(key)
-                    if channel is not None and channel.type in (list, dict, set) and key not in written:
+                    if channel is None or channel.type not in BUILTIN or not channel.kept or key in kept:
+                        continue
+                    if not read_later(function, part, key):
                         yield Found(f"node {node.name}", function.at(part), f"changes {key} in place and does not return it.")
 
 
@@ -223,13 +249,14 @@ def raw_messages(subject: Subject) -> Iterator[Found]:
     """A node returns a message as a dict, a tuple or a string, and the reducer does not make messages of them.
 
     `add_messages` turns them into message objects; `operator.add` keeps them as they are, and the next `.content` fails. The
-    rule sees literals in the returned list, in keys declared as lists of messages.
+    rule sees literals in the returned list, in keys declared as lists of messages, where the application reads something like
+    `.content` of the key's items. A model takes dicts and tuples as they are.
     """
-    for node, function, key, value in _writes(subject):
+    for node, function, key, value in writes(subject):
         channel = subject.channels.get(key)
-        if channel is None or channel.reducer is not operator.add or not _of_messages(channel):
+        if channel is None or not adds(subject, channel) or not of_messages(channel) or not taken_as_objects(subject, node, key):
             continue
-        literal = function.meant(value)
+        literal = still(function, value)
         for item in literal.elts if isinstance(literal, ast.List) else ():
             if isinstance(item, ast.Dict | ast.Tuple | ast.JoinedStr) or (
                 isinstance(item, ast.Constant) and isinstance(item.value, str)
@@ -244,73 +271,31 @@ def history_sent_again(subject: Subject) -> Iterator[Found]:
     of the turns, and each copy is paid for in tokens. Measured: three or more messages arrived at once, answers among them, and
     the first two are those that the history begins with. Needs --thread.
     """
-    for name, said in _histories(subject):
-        copies = sum(
-            len(new) >= 3 and new[:2] == old[:2] and "ai" in {kind for kind, _ in new}
-            for old, new in ((before, after[len(before) :]) for before, after in itertools.pairwise(said))
-        )
-        if copies:
+    for name, arrivals in (subject.thread.arrivals if subject.thread else {}).items():
+        copies = sum(len(one.new) >= 3 and one.new[:2] == one.begin and "ai" in {kind for kind, _ in one.new} for one in arrivals)
+        if copies and subject.thread:
             spot = subject.channels[name].spot if name in subject.channels else None
-            yield Found(f"channel {name}", spot, f"its {len(said[-1])} messages hold their own beginning {copies + 1} times.")
+            number = len(subject.thread.newest.get(name, ()))
+            yield Found(f"channel {name}", spot, f"its {number} messages hold their own beginning {copies + 1} times.")
 
 
-def _histories(subject: Subject) -> Iterator[tuple[str, list[list[tuple[str, str]]]]]:
-    """Each channel of messages, with what was said in each checkpoint that holds more than nothing."""
-    steps = subject.thread.steps if subject.thread else ()
-    for name in steps[-1].values if steps else ():
-        values = [step.values[name] for step in steps if name in step.values]
-        if all(isinstance(value, list) and all(hasattr(one, "content") for one in value) for value in values):
-            yield name, [[(one.type, str(one.content)) for one in value] for value in values if len(value) > 1]
-
-
-def _writes(subject: Subject) -> Iterator[tuple[Node, Function, str, ast.expr]]:
-    for node in subject.nodes.values():
-        for function in node.functions:
-            for update in updates(function):
-                for key, value in update.keys.items():
-                    yield node, function, key, value
-
-
-def _written(subject: Subject, node: str) -> set[str]:
-    """The keys that a node writes for sure."""
-    return {key for function in subject.nodes[node].functions for key in surely(function)}
-
-
-def _of_messages(channel: Channel) -> bool:
-    from langchain_core.messages import AnyMessage, BaseMessage
-
-    if channel.type is not list or not channel.items:
-        return False
-    item = channel.items[0]
-    return item is AnyMessage or (isinstance(item, type) and issubclass(item, BaseMessage))
-
-
-def _literal_keys(node: ast.expr) -> set[str]:
-    if not isinstance(node, ast.Dict):
-        return set()
-    return {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-
-
-def _mutates(node: ast.AST, target: Any) -> bool:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATING:
-        return bool(target(node.func.value))
-    if isinstance(node, ast.AugAssign):
-        return bool(target(node.target.value if isinstance(node.target, ast.Subscript) else node.target))
-    if isinstance(node, ast.Assign):
-        return any(isinstance(one, ast.Subscript) and target(one.value) for one in node.targets)
+def _kept_by_hand(subject: Subject, key: str) -> bool:
+    """True if some node returns the old list with something new: the application keeps, and shortens, its history itself."""
+    for _, function, name, value in writes(subject):
+        built = still(function, value)
+        parts = summands(built)
+        if isinstance(built, ast.List):
+            parts = [one.value for one in built.elts if isinstance(one, ast.Starred)]
+        if name == key and any(old_key(function, part) == key for part in parts):
+            return True
     return False
 
 
-def _changed(node: ast.AST, state: str | None) -> Iterator[str]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATING:
-        key = key_of(node.func.value, state) if isinstance(node.func.value, ast.Subscript) else None
-        if key:
-            yield key
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
-    for target in targets:
-        key = key_of(target, state) if isinstance(target, ast.Subscript) else None
-        if key:
-            yield key
+def _spot(subject: Subject, node: str, key: str) -> Spot | None:
+    """The line of a key in the state class, or where a node writes it."""
+    channel = subject.channels[key]
+    places = (function.at(surely(function)[key]) for function in subject.nodes[node].functions)
+    return channel.spot or next(places, None)
 
 
 def _arithmetic(subject: Subject, reducer: Any) -> Any:

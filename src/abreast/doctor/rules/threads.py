@@ -1,48 +1,60 @@
-"""Whose conversation it is, what leaves it, what its stream shows, and when the graph is made."""
+"""Whose conversation it is, what leaves it, and when the graph is made."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from abreast.doctor.flow import MUTATING
 from abreast.doctor.rule import Found, Rule
+from abreast.doctor.runs import RUNS, Run
 from abreast.doctor.sources import MISSING, Function, Source, walk
 from abreast.doctor.subject import Subject
 from abreast.doctor.updates import is_name, key_of, updates
 
-PEOPLE = frozenset(("user_id", "username", "customer_id", "account_id", "tenant_id", "current_user"))
-RUNS = frozenset(("invoke", "ainvoke", "stream", "astream", "astream_events"))
+PEOPLE = frozenset(
+    (
+        *("user_id", "username", "customer_id", "account_id", "tenant_id", "current_user"),
+        *("uid", "user_email", "person_id", "member_id", "patient_id", "employee_id"),
+    )
+)
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
-SILENT = frozenset(("messages", "custom"))
-"""Stream modes without questions."""
 
 
 def one_thread_for_all(subject: Subject) -> Iterator[Found]:
     """A function that answers a user runs the graph under a `thread_id` that is the same for everybody.
 
     The checkpointer knows a conversation by this name alone: each user reads on where the last one stopped. The rule sees
-    functions with a parameter user_id, username, customer_id, account_id, tenant_id or current_user that run this very graph
-    with a literal config. Conversations that several people share on purpose need names of their own too.
+    functions with a parameter user_id, username, customer_id, account_id, tenant_id, current_user and the like that run this very
+    graph, which has a checkpointer and state that outlives a run, with a literal config. It is silent where the file deletes
+    threads, or a `checkpoint_ns` is given too. Conversations that several people share on purpose need names of their own too.
     """
-    for body in _bodies(subject):
-        if not PEOPLE & body.parameters:
+    if subject.checkpointer in (None, True, False):
+        return
+    for run in subject.runs:
+        configured = run.scope.below(run.config, "configurable")
+        value = configured.get("thread_id")
+        if not PEOPLE & run.scope.parameters or value is None or "checkpoint_ns" in configured.keys:
             continue
-        for call in body.runs(subject.graph):
-            for value in body.thread_ids(call):
-                named = body.source.resolve(value) if isinstance(value, ast.Name) and value.id not in body.taken else MISSING
-                if isinstance(value, ast.Constant) or isinstance(named, str):
-                    yield Found("graph", body.source.spot(value), "every user of this function has the same conversation.")
+        if _changed_elsewhere(run.scope.source, run.config) or not _outlives(subject, run):
+            continue
+        if any("delete_thread" in line for line in run.scope.source.lines):
+            continue
+        meant = run.scope.meant(value)
+        if isinstance(meant, ast.Constant) or isinstance(run.scope.resolve(value), str):
+            yield Found("graph", run.scope.source.spot(value), "every user of this function has the same conversation.")
 
 
 def trimming_that_removes_nothing(subject: Subject) -> Iterator[Found]:
     """A node returns some of the messages that are there, and `add_messages` keeps the others.
 
     The reducer replaces what has a known id and adds the rest: what the update leaves out stays in the state, in every request
-    and in every checkpoint. The rule sees a slice of the state's messages and a call of `trim_messages`, alone or with messages
-    behind them, in a node that makes no RemoveMessage. Even that removes from the state only: older checkpoints keep the text
-    until the thread is deleted.
+    and in every checkpoint. The rule sees literal slices of the state's messages, choices of some of them in a list, and calls of
+    `trim_messages`, alone or with messages behind them, in a node that makes no RemoveMessage and does nothing else with them.
+    The last message alone is no finding: a node may hand it on. Even RemoveMessage removes from the state only: older checkpoints
+    keep the text until the thread is deleted.
     """
     from langchain_core.messages import RemoveMessage
     from langgraph.graph.message import add_messages
@@ -58,33 +70,13 @@ def trimming_that_removes_nothing(subject: Subject) -> Iterator[Found]:
                         yield Found(f"node {node.name}", function.at(value), f"{key} keeps the messages that are left out here.")
 
 
-def questions_not_in_the_stream(subject: Subject) -> Iterator[Found]:
-    """A loop over the graph's stream looks for `__interrupt__`, in a mode that never carries it.
-
-    The run waits for an answer, and nobody has seen the question. `messages` shows tokens and `custom` what nodes write;
-    questions are in `updates` and `values`. The rule sees loops over this very graph with a literal stream_mode.
-    """
-    for body in _bodies(subject):
-        for loop in body.nodes:
-            if not isinstance(loop, ast.For | ast.AsyncFor) or not isinstance(loop.iter, ast.Call):
-                continue
-            call = loop.iter
-            modes = _modes(call)
-            if not modes or not modes <= SILENT or not any(call is one for one in body.runs(subject.graph)):
-                continue
-            if any(
-                isinstance(part, ast.Constant) and part.value == "__interrupt__" for line in loop.body for part in ast.walk(line)
-            ):
-                text = f"the mode {' and '.join(sorted(modes))} never carries a question."
-                yield Found("graph", body.source.spot(call), text)
-
-
 def compiled_per_request(subject: Subject) -> Iterator[Found]:
     """A graph that is always the same is compiled again in each step or for each request.
 
     It costs time, and a checkpointer that is made beside it forgets each conversation at once. The rule sees the compilation of
-    a graph of the module, or of an agent, from nothing that the call brings: in nodes and tools, and in functions that run it
-    under a `thread_id` from their parameters.
+    a graph of the module, or of an agent, from nothing that the call brings, and that nothing changes: in nodes and tools, and
+    in functions that run it under a `thread_id` from their parameters. What is kept for the next time (in a global, an attribute,
+    a dict) is no finding, and neither is what the function hands on.
     """
     for node in subject.nodes.values():
         for function in node.functions:
@@ -116,12 +108,6 @@ class _Body:
     taken: frozenset[str]
     """Names that mean something else here than in the file."""
 
-    def runs(self, graph: object) -> Iterator[ast.Call]:
-        """The calls that run this very graph."""
-        for node in self.nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RUNS:
-                yield from (node,) if self.resolve(node.func.value) is graph else ()
-
     def resolve(self, node: ast.expr) -> object:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         return MISSING if names & self.taken else self.source.resolve(node)
@@ -141,7 +127,9 @@ class _Body:
 
     def makes(self, call: ast.Call) -> bool:
         """True for `builder.compile(...)` of a builder of the file and for `create_agent(...)`, of nothing local."""
-        return self.tree is not self.source.tree and _always_the_same(call, self.resolve)
+        if isinstance(self.tree, ast.Module) or not _always_the_same(call, self.source, self.resolve):
+            return False
+        return not _kept(self.tree, call)
 
     def made(self) -> Iterator[tuple[str, ast.Call]]:
         """Names that this body assigns once, to a graph that it compiles."""
@@ -165,21 +153,28 @@ class _Body:
 
 def _bodies(subject: Subject) -> Iterator[_Body]:
     for source in subject.sources:
-        yield _Body(source, source.tree, tuple(walk(source.tree)), frozenset(), frozenset())
-        waiting: list[tuple[ast.AST, frozenset[str]]] = [(source.tree, frozenset())]
-        while waiting:
-            outer, taken = waiting.pop()
-            for node in ast.iter_child_nodes(outer):
-                if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    waiting.append((node, taken))
-                    continue
-                given = node.args
-                named = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-                parameters = frozenset(one.arg for one in named)
-                nodes = tuple(walk(node))
-                inside = taken | parameters | _bound(nodes)
-                yield _Body(source, node, nodes, parameters, inside)
-                waiting.append((node, inside))
+        known: dict[str, tuple[_Body, ...]] = vars(source)
+        if "_bodies" not in known:
+            known["_bodies"] = tuple(_bodies_of(source))
+        yield from known["_bodies"]
+
+
+def _bodies_of(source: Source) -> Iterator[_Body]:
+    yield _Body(source, source.tree, tuple(walk(source.tree)), frozenset(), frozenset())
+    waiting: list[tuple[ast.AST, frozenset[str]]] = [(source.tree, frozenset())]
+    while waiting:
+        outer, taken = waiting.pop()
+        for node in ast.iter_child_nodes(outer):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                waiting.append((node, taken))
+                continue
+            given = node.args
+            named = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+            parameters = frozenset(one.arg for one in named)
+            nodes = tuple(walk(node))
+            inside = taken | parameters | _bound(nodes)
+            yield _Body(source, node, nodes, parameters, inside)
+            waiting.append((node, inside))
 
 
 def _bound(nodes: tuple[ast.AST, ...]) -> frozenset[str]:
@@ -195,45 +190,117 @@ def _bound(nodes: tuple[ast.AST, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _modes(call: ast.Call) -> set[str]:
-    """The literal modes of a stream; empty where they cannot be read."""
-    given = next((one.value for one in call.keywords if one.arg == "stream_mode"), None)
-    parts = given.elts if isinstance(given, ast.List | ast.Tuple) else [given]
-    found = {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
-    return found if len(found) == len(parts) and all(one.arg for one in call.keywords) else set()
+def _changed_elsewhere(source: Source, config: ast.expr | None) -> bool:
+    """True if a config has a name, and the file sets or hands on something in it: then its literal is not all there is."""
+    if not isinstance(config, ast.Name):
+        return False
+    parents = {id(child): node for node in ast.walk(source.tree) for child in ast.iter_child_nodes(node)}
+    return any(
+        isinstance(parents[id(node)], ast.Subscript | ast.Attribute) for node in ast.walk(source.tree) if is_name(node, config.id)
+    )
+
+
+def _outlives(subject: Subject, run: Run) -> bool:
+    """True if something of one run reaches the next: a key with a reducer, or one that the input does not bring anew."""
+    if any(channel.reducer is not None for channel in subject.channels.values()):
+        return True
+    return run.given.known and not run.goes_on and bool(set(subject.channels) - set(run.given.keys))
 
 
 def _part_of(function: Function, key: str, value: ast.expr) -> bool:
     """True for an update that repeats some of the messages in the state, alone or followed by others."""
     from langchain_core.messages import trim_messages
 
+    if isinstance(value, ast.Name) and not _only_read(function, value):
+        return False
     value = function.meant(value)
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return _part_of(function, key, value.left)
     if isinstance(value, ast.List) and value.elts and isinstance(value.elts[0], ast.Starred):
         return _part_of(function, key, value.elts[0].value)
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
-        return _is_key(function, key, value.value)
+        return _is_key(function, key, value.value) and _several(function, value.slice)
+    if isinstance(value, ast.ListComp) and len(value.generators) == 1:
+        one = value.generators[0]
+        alike = isinstance(value.elt, ast.Name) and is_name(one.target, value.elt.id)
+        chosen = bool(one.ifs) and _is_key(function, key, one.iter)
+        return alike and (chosen or _part_of(function, key, one.iter))
+    if isinstance(value, ast.Call) and function.resolve(value.func) in (list, tuple) and len(value.args) == 1:
+        return _part_of(function, key, value.args[0])
     if isinstance(value, ast.Call) and function.resolve(value.func) is trim_messages and value.args:
         partial = any(one.arg in ("allow_partial", None) for one in value.keywords)
         return not partial and _is_key(function, key, value.args[0])
     return False
 
 
+def _only_read(function: Function, name: ast.Name) -> bool:
+    """True if what has a local name is, beside this use, only given to a model or counted; else it may be changed in place."""
+    for use in function.loads.get(name.id, ()):
+        outer = function.parent(use)
+        called = outer.func if isinstance(outer, ast.Call) and outer.func is not use else None
+        asks = isinstance(called, ast.Attribute) and called.attr in RUNS
+        if use is not name and not asks and not (called is not None and function.resolve(called) in (len, list, tuple)):
+            return False
+    return True
+
+
+def _several(function: Function, part: ast.Slice) -> bool:
+    """True for a slice of a fixed number of messages, two or more; one alone may be handed on."""
+    bounds = [_number(function, bound) for bound in (part.lower, part.upper)]
+    if part.step is not None or any(
+        bound is None and given for bound, given in zip(bounds, (part.lower, part.upper), strict=True)
+    ):
+        return False
+    lower, upper = bounds
+    if lower is not None and lower < 0 and upper is None:
+        return lower < -1
+    return (lower or 0) >= 0 and upper is not None and abs(upper) > 1 and (upper < 0 or upper - (lower or 0) > 1)
+
+
+def _number(function: Function, bound: ast.expr | None) -> int | None:
+    if isinstance(bound, ast.UnaryOp) and isinstance(bound.op, ast.USub):
+        found = _number(function, bound.operand)
+        return -found if found is not None else None
+    value = bound.value if isinstance(bound, ast.Constant) else function.resolve(bound) if isinstance(bound, ast.Name) else None
+    return value if isinstance(value, int) else None
+
+
 def _is_key(function: Function, key: str, value: ast.expr) -> bool:
-    return function.state not in function.locals and key_of(function.meant(value), function.state) == key
+    return function.state is not None and key_of(function.meant(value), function.state) == key
 
 
 def _compiled_in(function: Function, place: str) -> Iterator[Found]:
     for node in function.nodes:
-        if isinstance(node, ast.Call) and _always_the_same(node, function.resolve):
+        if not isinstance(node, ast.Call) or isinstance(function.tree, ast.Lambda):
+            continue
+        if _always_the_same(node, function.source, function.resolve) and not _kept(function.tree, node):
             yield Found(place, function.at(node), "it compiles the same graph in each step.")
 
 
-def _always_the_same(call: ast.Call, resolve: object) -> bool:
+def _kept(tree: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> bool:
+    """False if what a call makes is surely used in this one call of the function and then forgotten."""
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    outer = parents.get(id(call))
+    if isinstance(outer, ast.Attribute):
+        return outer.attr not in RUNS
+    targets = outer.targets if isinstance(outer, ast.Assign) else [outer.target] if isinstance(outer, ast.AnnAssign) else []
+    if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+        return True
+    name = targets[0].id
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global | ast.Nonlocal) and name in node.names:
+            return True
+        if is_name(node, name) and node is not targets[0]:
+            used = parents[id(node)]
+            if not isinstance(used, ast.Attribute) or used.attr not in RUNS:
+                return True
+    return False
+
+
+def _always_the_same(call: ast.Call, source: Source, resolve: Callable[[ast.expr], object]) -> bool:
+    """True for a compilation from names that nothing in the file changes, and from new objects of plain classes."""
     from langgraph.graph import StateGraph
 
-    assert callable(resolve)
     loaded = sys.modules.get("langchain.agents")
     agent = loaded is not None and resolve(call.func) is loaded.create_agent
     compiles = (
@@ -241,8 +308,37 @@ def _always_the_same(call: ast.Call, resolve: object) -> bool:
     )
     if not agent and not compiles:
         return False
-    parts = [part for given in (*call.args, *(one.value for one in call.keywords)) for part in ast.walk(given)]
-    return all(resolve(part) is not MISSING for part in parts if isinstance(part, ast.Name))
+    given = [
+        *call.args,
+        *(one.value for one in call.keywords),
+        *([call.func.value] if isinstance(call.func, ast.Attribute) else []),
+    ]
+    for part in (part for one in given for part in ast.walk(one)):
+        if isinstance(part, ast.Call) and not isinstance(resolve(part.func), type):
+            return False
+        if isinstance(part, ast.Attribute | ast.Name) and resolve(part) is MISSING:
+            return False
+        if isinstance(part, ast.Name) and part.id in _changing(source):
+            return False
+    return True
+
+
+def _changing(source: Source) -> frozenset[str]:
+    """The names of a file that its functions set, or whose objects they change. Found once for each file."""
+    known: dict[str, frozenset[str]] = vars(source)
+    if "_changing" not in known:
+        found: set[str] = set()
+        for tree in (tree for trees in source.functions.values() for tree in trees):
+            for node in walk(tree):
+                if isinstance(node, ast.Global):
+                    found |= set(node.names)
+                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    if node.func.attr in MUTATING or node.func.attr.startswith(("add_", "set_")):
+                        found |= {part.id for part in ast.walk(node.func.value) if isinstance(part, ast.Name)}
+                elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                    found |= {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
+        known["_changing"] = frozenset(found)
+    return known["_changing"]
 
 
 RULES: tuple[Rule, ...] = (
@@ -254,12 +350,6 @@ RULES: tuple[Rule, ...] = (
         "Trimming that removes nothing",
         trimming_that_removes_nothing,
         "Return RemoveMessage(id=...) for what goes; or trim only what the model is given, and return nothing.",
-    ),
-    Rule(
-        "AB503",
-        "A stream that cannot show questions",
-        questions_not_in_the_stream,
-        'Stream with stream_mode=["messages", "updates"], and look for the question in the updates.',
     ),
     Rule("AB504", "A graph compiled for each request", compiled_per_request, "Compile it once, at the top of the module."),
 )

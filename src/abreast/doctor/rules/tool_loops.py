@@ -79,6 +79,8 @@ def no_way_to_stop(subject: Subject) -> Iterator[Found]:
     }
     seen: set[str] = set()
     for name in sorted(of_tools & _reached(subject, "__start__")):
+        if name in seen:
+            continue  # its circle is known
         ahead = _reached(subject, name)
         circle = {other for other in ahead if name in _reached(subject, other)} if name in ahead else set()
         if not circle or circle & seen or pausing:

@@ -12,8 +12,9 @@ from typing import Any
 
 from abreast.doctor.bindings import bindings
 from abreast.doctor.rule import Found, Rule
+from abreast.doctor.sources import Function
 from abreast.doctor.subject import Subject, Tool
-from abreast.doctor.updates import key_of
+from abreast.doctor.updates import is_name, key_of
 
 TOKENS = 5_000
 """Of all schemas of one model together, estimated at four characters a token."""
@@ -21,8 +22,17 @@ TOKENS = 5_000
 LARGE, COSTLY = 10_000, 100_000
 """Characters: of one result that is called large, and of what was sent again of a tool's results together."""
 
-TRUSTED = frozenset(("tenant_id", "org_id", "is_admin", "permissions", "scopes", "user_role"))
+TRUSTED = frozenset(("tenant_id", "org_id", "is_admin", "user_role"))
 EMPTY = frozenset(("a", "an", "the", "this", "is", "to", "of", "tool", "function"))
+CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+LEAVE_TOOLS = frozenset(
+    (
+        *("SyncMiddleware", "SummarizationMiddleware", "ContextEditingMiddleware", "TodoListMiddleware", "PIIMiddleware"),
+        *("ModelFallbackMiddleware", "ModelRetryMiddleware", "ModelCallLimitMiddleware", "HumanInTheLoopMiddleware"),
+    )
+)
+"""Middleware around the call of a model that changes nothing about its tools."""
+
 TYPED = frozenset(("type", "$ref", "anyOf", "allOf", "oneOf", "enum", "const"))
 
 
@@ -30,11 +40,17 @@ def useless_description(subject: Subject) -> Iterator[Found]:
     """A tool with parameters has a description that says no more than its name.
 
     The model chooses a tool by its name, its description and its parameters; what the docstring leaves out, it guesses. The rule
-    compares words: each word of the description stands in the name already, articles and the word "tool" aside.
+    compares words: each word of the description stands in the name already, articles and the word "tool" aside. It is silent
+    where the schema says more: a parameter with a description, an example, or a choice of values. A name of four words or more
+    is a sentence by itself.
     """
     for tool in subject.tools:
         words = set(_words(getattr(tool.tool, "description", ""))) - EMPTY
-        if tool.function and _properties(tool) and words <= set(_words(tool.name)):
+        name = _words(CAMEL.sub(" ", tool.name))
+        properties = _properties(tool)
+        if len(set(name) - EMPTY) > 3 or _told(properties):
+            continue
+        if tool.function and properties and words <= {*name, *_words(tool.name)}:
             yield Found(f"tool {tool.name}", tool.spot, "its description says no more than its name.")
 
 
@@ -55,9 +71,11 @@ def untyped_parameter(subject: Subject) -> Iterator[Found]:
 def leaking_parameter(subject: Subject) -> Iterator[Found]:
     """The model is asked to fill in a parameter that is not its to know.
 
-    Three are certain: `tool_call_id` without InjectedToolCallId; the graph's own state without InjectedState; and tenant_id,
-    org_id, is_admin, permissions, scopes or user_role as a parameter although the run context has a field of that name. Who
-    talks the model into another value acts under it. A `user_id` is no finding: it may well be the one to look up.
+    Three are certain: the id of the call that a ToolMessage answers, without InjectedToolCallId; the graph's own state without
+    InjectedState; and tenant_id, org_id, is_admin or user_role as a parameter although the run context has a field of that
+    name. Who talks the model into another value acts under it. The last is silent where the tool reads the context, which may
+    check the value, and where the description speaks of it: then it is a thing to look up or to change. So may be a `user_id`,
+    and permissions that are granted.
     """
     context = getattr(subject.context_schema, "__annotations__", {})
     state = getattr(subject.builder, "state_schema", None)
@@ -67,7 +85,8 @@ def leaking_parameter(subject: Subject) -> Iterator[Found]:
             if name not in properties or tool.function is None:
                 continue
             of_state = argument.annotation is not None and tool.function.resolve(argument.annotation) is state is not None
-            if name == "tool_call_id" or of_state or (name in TRUSTED and name in context):
+            trusted = name in TRUSTED and name in context and not _meant_to_be_asked(tool, name, properties[name])
+            if of_state or trusted or _answers_with(tool.function, name):
                 yield Found(f"tool {tool.name}", tool.function.at(argument), f"the model is asked to fill in {name}.")
 
 
@@ -75,7 +94,7 @@ def told_apart(subject: Subject) -> Iterator[Found]:
     """Two tools of one model have the same description and the same parameters.
 
     Only the names are left to choose by, so the choice is a guess. The rule compares texts, without regard to case and
-    spaces; descriptions that differ in words and mean the same are not seen.
+    spaces; descriptions that differ in words and mean the same are not seen. Nor are tools that are chosen at run time.
     """
     for tools in _models(subject):
         for first, second in itertools.combinations(tools, 2):
@@ -88,7 +107,8 @@ def tokens_of_schemas(subject: Subject) -> Iterator[Found]:
     """The schemas of a model's tools take more than 5,000 tokens together, estimated at four characters each.
 
     They are sent with every call of the model, and the more there are, the less surely it picks the right one. Measured on
-    the schemas as the OpenAI format has them; other formats differ a little.
+    the schemas as the OpenAI format has them; other formats differ a little. The rule looks at agents of `create_agent` and at
+    models that a node hands a list of tools; a middleware that may choose among the tools is not judged.
     """
     for tools in _models(subject):
         tokens = sum(map(_size, tools)) // 4
@@ -104,9 +124,7 @@ def results_sent_again(subject: Subject) -> Iterator[Found]:
     reading aside, in graphs that surely send the whole history: `create_agent` without middleware, or nodes that call their
     model with the state's messages as they are. Needs --thread.
     """
-    steps = subject.thread.steps if subject.thread else ()
-    for name in steps[-1].values if steps else ():
-        messages = steps[-1].values[name]
+    for name, messages in (subject.thread.newest if subject.thread else {}).items():
         if not isinstance(messages, list) or not _sends_all(subject, name):
             continue
         kinds = [getattr(message, "type", "") for message in messages]
@@ -138,14 +156,55 @@ def _sends_all(subject: Subject, channel: str) -> bool:
 
 
 def _models(subject: Subject) -> Iterator[list[Tool]]:
-    """The tools that stand together in one node."""
+    """The tools that one model is surely given, each time that it is called."""
     from langchain_core.tools import BaseTool
 
-    found: dict[str, list[Tool]] = {}
-    for tool in subject.tools:
-        if isinstance(tool.tool, BaseTool):
-            found.setdefault(tool.node, []).append(tool)
-    yield from found.values()
+    tools = [tool for tool in subject.tools if isinstance(tool.tool, BaseTool)]
+    made = getattr(getattr(subject.nodes.get("model"), "runnable", None), "func", None)
+    if str(getattr(made, "__module__", "")).startswith("langchain.agents"):
+        if tools and not any(map(_chooses_tools, itertools.chain(*subject.wrapping))):
+            yield tools
+        return
+    for one in bindings(subject):
+        given = [tool for tool in tools if tool.name in one.names]
+        if given:
+            yield given
+
+
+def _chooses_tools(middleware: Any) -> bool:
+    """True unless a middleware is one of those that leave the request's tools alone."""
+    kind = type(middleware)
+    return kind.__name__ not in LEAVE_TOOLS or not kind.__module__.startswith(("langchain.", "abreast."))
+
+
+def _told(properties: Mapping[str, Any]) -> bool:
+    """True if the schema says of a parameter more than its name and its type."""
+    more = ("description", "examples", "enum", "const", "pattern", "format")
+    text = [part for given in properties.values() if isinstance(given, dict) for part in given]
+    # A parameter of a class of its own has its words in the class.
+    return any(part in more or part in ("$ref", "allOf") for part in text)
+
+
+def _meant_to_be_asked(tool: Tool, name: str, given: Any) -> bool:
+    """True if the tool's text speaks of the parameter, or the tool looks at the run's context itself."""
+    if isinstance(given, dict) and given.get("description"):
+        return True
+    word = name.partition("_")[0] if name.endswith("_id") else name.rpartition("_")[2]
+    spoken = set(_words(getattr(tool.tool, "description", ""))) | set(_words(tool.name))
+    if {word, f"{word}s", name} & spoken:
+        return True
+    function = tool.function
+    return function is None or any(
+        (isinstance(part, ast.Attribute) and part.attr == "context") or is_name(part, "get_runtime") for part in function.nodes
+    )
+
+
+def _answers_with(function: Function, name: str) -> bool:
+    """True if a parameter is the id of the call that the tool's own ToolMessage answers."""
+    from langchain_core.messages import ToolMessage
+
+    given = [word.value for call in function.calls(ToolMessage) for word in call.keywords if word.arg == "tool_call_id"]
+    return name not in function.locals and any(is_name(value, name) for value in given)
 
 
 def _words(text: str) -> list[str]:

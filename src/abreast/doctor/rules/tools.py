@@ -10,6 +10,7 @@ from abreast.doctor.bindings import bindings, says
 from abreast.doctor.rule import Found, Rule
 from abreast.doctor.sources import MISSING, Function
 from abreast.doctor.subject import Subject
+from abreast.doctor.updates import is_name
 
 RUNNERS = ("ToolNode", "tools_condition", "ToolsParser", "content_blocks")
 """What runs or reads tool calls for an application that does not do so itself."""
@@ -41,18 +42,15 @@ def command_without_answer(subject: Subject) -> Iterator[Found]:
 
     The tool node makes the answering message of a plain result; with a Command that is up to the tool. LangGraph ends the run
     with an error, and the tool call stays open in the history, which providers refuse from then on. The rule sees updates that
-    are written as a dict, without messages or with a literal list of other messages.
+    are written as a dict, at once or key by key, without messages or with a literal list of other messages.
     """
     for tool in subject.tools:
         runnable = subject.nodes[tool.node].runnable if tool.node in subject.nodes else None
         if not _plain_tool_node(runnable) or tool.function is None:
             continue
-        for expression in tool.function.returns:
-            command = _command(tool.function, expression)
+        for command in _commands(tool.function):
             update = _keyword(command, "update")
-            if command is None or update is None or _keyword(command, "graph") is not None:
-                continue
-            if _surely_no_answer(tool.function, update):
+            if update is not None and _keyword(command, "graph") is None and _surely_no_answer(tool.function, update):
                 message = "it returns a Command without the ToolMessage that answers the call."
                 yield Found(f"tool {tool.name}", tool.function.at(command), message)
 
@@ -95,7 +93,7 @@ def changed_state(subject: Subject) -> Iterator[Found]:
             continue
         runtimes = set(_runtimes(function))
         for part in function.nodes:
-            if _assigns_state(part, runtimes):
+            if _assigns_state(function, part, runtimes):
                 yield Found(f"tool {tool.name}", function.at(part), "it changes runtime.state, which reaches nobody.")
 
 
@@ -139,11 +137,11 @@ def _only_kept(function: Function, call: ast.Call) -> bool:
     )
 
 
-def _assigns_state(node: ast.AST, runtimes: set[str]) -> bool:
+def _assigns_state(function: Function, node: ast.AST, runtimes: set[str]) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
-        return _is_state(node.func.value, runtimes)
+        return _is_state(function.meant(node.func.value), runtimes)
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
-    return any(isinstance(target, ast.Subscript) and _is_state(target.value, runtimes) for target in targets)
+    return any(isinstance(target, ast.Subscript) and _is_state(function.meant(target.value), runtimes) for target in targets)
 
 
 def _is_state(node: ast.AST, runtimes: set[str]) -> bool:
@@ -177,6 +175,19 @@ def _command(function: Function, expression: ast.expr) -> ast.Call | None:
     return node if isinstance(node, ast.Call) and function.resolve(node.func) is Command and _named(node) else None
 
 
+def _commands(function: Function) -> Iterator[ast.Call]:
+    """The Commands of which one is surely the whole result: returned, chosen between, or alone in a list."""
+    waiting = list(function.returns)
+    while waiting:
+        node = function.meant(waiting.pop(0))
+        if isinstance(node, ast.IfExp):
+            waiting += [node.body, node.orelse]
+        elif isinstance(node, ast.List) and len(node.elts) == 1:
+            waiting.append(node.elts[0])
+        elif (command := _command(function, node)) is not None:
+            yield command
+
+
 def _named(call: ast.Call) -> bool:
     return not call.args and all(keyword.arg for keyword in call.keywords)
 
@@ -186,22 +197,37 @@ def _keyword(call: ast.Call | None, name: str) -> ast.expr | None:
 
 
 def _surely_no_answer(function: Function, update: ast.expr) -> bool:
-    """True for a literal dict that has no messages, or a literal list of messages of other kinds."""
+    """True for an update, all of whose keys can be seen, that has no messages, or a literal list of messages of other kinds."""
     from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 
-    if not isinstance(update, ast.Dict):
-        return False
-    for key, value in zip(update.keys, update.values, strict=True):
-        if not isinstance(key, ast.Constant):
+    keys = _all_keys(function, update)
+    if keys is None or "messages" not in keys:
+        return keys is not None
+    value = function.meant(keys["messages"])
+    for item in value.elts if isinstance(value, ast.List) else [value]:
+        kind = function.resolve(item.func) if isinstance(item, ast.Call) else MISSING
+        if not isinstance(kind, type) or not issubclass(kind, BaseMessage) or issubclass(kind, ToolMessage | RemoveMessage):
             return False
-        if key.value != "messages":
-            continue
-        items = value.elts if isinstance(value, ast.List) else [value]
-        for item in items:
-            kind = function.resolve(item.func) if isinstance(item, ast.Call) else MISSING
-            if not isinstance(kind, type) or not issubclass(kind, BaseMessage) or issubclass(kind, ToolMessage | RemoveMessage):
-                return False
     return True
+
+
+def _all_keys(function: Function, update: ast.expr) -> dict[str, ast.expr] | None:
+    """The keys of a dict that is written at once (`{...}`, `dict(...)`) or key by key; None if there may be others."""
+    made = function.meant(update)
+    if isinstance(made, ast.Call) and function.resolve(made.func) is dict and not made.args:
+        pairs: list[tuple[object, ast.expr]] = [(word.arg, word.value) for word in made.keywords]
+    elif isinstance(made, ast.Dict):
+        pairs = [(getattr(key, "value", None), value) for key, value in zip(made.keys, made.values, strict=True)]
+    else:
+        return None
+    for use in (node for node in function.nodes if isinstance(update, ast.Name) and is_name(node, update.id)):
+        outer = function.parent(use)
+        statement = function.parent(outer)
+        if isinstance(outer, ast.Subscript) and isinstance(statement, ast.Assign) and statement.targets == [outer]:
+            pairs.append((getattr(outer.slice, "value", None), statement.value))
+        elif use is not update and not (isinstance(outer, ast.Assign | ast.AnnAssign) and outer.value is made):
+            return None
+    return {key: value for key, value in pairs if isinstance(key, str)} if all(isinstance(key, str) for key, _ in pairs) else None
 
 
 def _mentions_command(function: Function) -> bool:
