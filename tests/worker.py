@@ -1,9 +1,9 @@
 """A program that serves conversations over the planner's product, and dies where it is told to.
 
-`python worker.py '{"url": …, "die": "committed", …}'` prints `ready`, and then does what each line says, as a JSON list: it
-answers with a line of JSON. `die` names a point of the application's own code at which the process is killed, as by the
-operating system, `at` which passing of it; `hold` one at which it says `there` and waits for an empty line. `python worker.py` alone
-forks a worker for each message that comes through the socket on its standard input; see `workers.py`.
+`python worker.py` forks a worker for each message that comes through the socket on its standard input (see `workers.py`), as
+`{"url": …, "die": "committed", …}` says. It prints `ready`, and then does what each line says, as a JSON list, and answers with
+a line of JSON. `die` names a point of the application's own code at which the process is killed, as by the operating system,
+`at` which passing of it; `hold` one at which it says `there` and waits for an empty line.
 
 What the model says follows from what it reads, so that any process can go on with any run.
 """
@@ -19,7 +19,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,13 +29,13 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
-from sqlalchemy.orm import Session
 
-from abreast import Abreast, DecidedError, Decision, MutationId, RunContext, Transaction, user
+from abreast import Abreast, DecidedError, Decision, MutationId, RunContext, Transaction
 from abreast.testing import ScriptedModel, calls
 from planner import Item, Plan, declare
 from serving import MINA, context
 from talk import said
+
 
 class Points:
     """The points of the application's code that this process passes."""
@@ -218,7 +217,7 @@ async def serve(given: Mapping[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
-    print(f"ready {os.getpid()}" if given.get("forked") else "ready", flush=True)
+    print(f"ready {os.getpid()}", flush=True)
     if given.get("start", True):
         await service.start()
     lines = asyncio.create_task(obey(service, points.go))
@@ -249,8 +248,8 @@ async def obey(service: Any, go: threading.Event) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             print(json.dumps("decided"), flush=True)
         elif what == "rest":
-            while service._executor._going:
-                await asyncio.sleep(0.01)
+            runs = [task for _, task in service._executor._going.values()]
+            await asyncio.wait([asyncio.create_task(asyncio.sleep(0)), *runs])
             print(json.dumps("rests"), flush=True)
 
 
@@ -267,12 +266,9 @@ def nurse() -> None:
                 for number in (0, 1):
                     os.dup2(descriptors[0], number)
                 os.close(descriptors[0])
-                asyncio.run(serve({**json.loads(given), "forked": True}))
+                asyncio.run(serve(json.loads(given)))
             os.close(descriptors[0])
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        asyncio.run(serve(json.loads(sys.argv[1])))
-    else:
-        nurse()
+    nurse()

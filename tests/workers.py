@@ -115,7 +115,9 @@ class Office(Desk):
     def __init__(self, database: Any, hubs: Any, door: Any, nursery: socket.socket, **options: Any) -> None:
         service: dict[str, Any] = dict(options.get("service", {}))
         given = {"lease_seconds": 600.0, "start": False, **options, "service": service}
-        application = {name: given.pop(name) for name in ("policy", "tool", "middleware", "points", "checkpoints") if name in given}
+        application = {
+            name: given.pop(name) for name in ("policy", "tool", "middleware", "points", "checkpoints") if name in given
+        }
         self.database, self.nursery, self.hubs = database, nursery, hubs
         self._given = given
         self._workers: list[Worker] = []

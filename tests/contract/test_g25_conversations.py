@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 
-from abreast import AbsentError, ConfigurationError, InputError, NotAllowedError, ThreadBusyError
+from abreast import AbsentError, ConfigurationError, DecidedError, Decision, InputError, NotAllowedError, ThreadBusyError
 from abreast.testing import ScriptedModel, calls
 from planner import Plan
 from serving import APPROVER, JUNHO, MINA, OPERATOR, Desk, Gate, of_type
@@ -311,6 +311,41 @@ def test_busy_rollback_leaves_the_shown_branch(desk):
     assert one.call("run", MINA, thread, run.id).status == "cancelled"
     assert one.said(thread) == [("user", "second question"), ("assistant", "second")]
     assert [m.text.split("\n\n")[0] for m in one.model.requests[-1]][:-1] == []  # the engine has forgotten it too
+
+
+def asked(desk, *script):
+    """A desk whose first run waits for an approval."""
+    one = desk(
+        calls("update_plan", id="p1", version="r3", title="x"), *script, tools=lambda hub: hub.tools(Plan), approvals="writes"
+    )
+    thread = one.thread()
+    run = one.ask(thread, "rename it")
+    (approval,) = one.call("approvals", MINA).items
+    return one, thread, run, approval
+
+
+def test_busy_enqueue_behind_an_approval(desk):
+    one, thread, run, approval = asked(desk, "renamed", "second")
+    second = one.call("send", MINA, thread, "second question", on_busy="enqueue")
+    assert one.call("thread", MINA, thread).status == "awaiting_approval"
+    assert one.call("run", MINA, thread, second.id).status == "queued"
+    one.call("decide", MINA, thread, approval.id, Decision("approve"))
+    one.settled(thread)
+    assert [text for _, text in one.said(thread)] == ["rename it", "renamed", "second question", "second"]
+    assert one.rows("select title from plan") == [("x",)]
+
+
+@pytest.mark.parametrize("on_busy", ["interrupt", "rollback"])
+def test_busy_who_types_instead_of_deciding_steers_away(desk, on_busy):
+    one, thread, run, approval = asked(desk, "all right")
+    one.ask(thread, "never mind", on_busy=on_busy)
+    assert one.call("run", MINA, thread, run.id).status == "cancelled"
+    assert one.call("approval", MINA, thread, approval.id).status == "withdrawn"
+    with pytest.raises(DecidedError):
+        one.call("decide", MINA, thread, approval.id, Decision("approve"))
+    kept = ["rename it"] if on_busy == "interrupt" else []
+    assert [text for _, text in one.said(thread)] == [*kept, "never mind", "all right"]
+    assert one.rows("select title from plan") == [("Mapo",)]
 
 
 def test_cancel_keeps_the_partial_answer(desk, door):

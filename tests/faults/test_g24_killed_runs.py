@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from abreast import AbsentError, DecidedError, Decision
+from abreast import DecidedError, Decision
 from serving import MINA
 from talk import CORNERS
 from workers import stretches, types

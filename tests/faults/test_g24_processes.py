@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 import pytest
 
+from abreast import Decision
 from serving import MINA
 from talk import CORNERS
 from workers import stretches, types, until
@@ -161,7 +161,11 @@ def test_g24_recovery_never_answers_an_open_approval(offices, point):
     office.worker(die=point).died()
     for _ in range(3):
         assert stretches(office.recover(thread)) == ["awaiting_approval"]
-        assert (office.status(thread), office.attempts(thread), office.approvals(thread)) == (["awaiting_approval"], [1], ["open"])
+        assert (office.status(thread), office.attempts(thread), office.approvals(thread)) == (
+            ["awaiting_approval"],
+            [1],
+            ["open"],
+        )
         office.call("stop")
     assert (office.title(), office.changes()) == ("Mapo", 0)
 
@@ -182,9 +186,9 @@ def test_g24_recovery_never_answers_a_question_of_the_application_by_itself(offi
 
     def answer() -> None:
         (approval,) = office.call("approvals", MINA, thread=thread).items
-        assert (approval.kind, approval.question["value"]) == ("interrupt", approval.question["value"])
+        assert approval.kind == "interrupt"
         asked.append(approval.question["value"])
-        office.call("decide", MINA, thread, approval.id, _respond(answers[asked[-1]]))
+        office.call("decide", MINA, thread, approval.id, Decision("respond", message=answers[asked[-1]]))
 
     answer()
     office.worker(die=point).died()
@@ -202,9 +206,3 @@ def test_g24_recovery_never_answers_a_question_of_the_application_by_itself(offi
     ends = stretches(office.settled(thread))
     assert ends == ["awaiting_approval"] * (len(ends) - 1) + ["succeeded"]
     assert len(ends) == len(asked) + 1
-
-
-def _respond(text: str) -> Any:
-    from abreast import Decision
-
-    return Decision("respond", message=text)

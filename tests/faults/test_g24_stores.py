@@ -85,12 +85,13 @@ def test_g24_the_tables_of_the_hub_fail_when_the_answer_is_to_be_stored(offices,
     until(lambda: points.mend is not None and lease(office.engine, thread).run is None)
     office.call("stop")
     points.mend()
-    assert (office.status(thread), office.said(thread)) == (["running"], [("user", ADD)])
+    assert office.status(thread) in (["running"], ["queued"])  # it may have been given back at the stop
+    assert office.said(thread) == [("user", ADD)]
     told = office.recover(thread)
     assert stretches(told) == ["succeeded"]
     assert types(told).count("assistant.completed") == 1
     assert office.said(thread)[1:] == [("assistant", "It said: added")]
-    assert (office.changes(), len(office.model.requests)) == (1, 2)
+    assert (office.changes(), len(office.application.model.requests)) == (1, 2)
 
 
 @CORNERS
@@ -120,20 +121,20 @@ def beside(server: Any) -> str:
     return make_url(server.url).set(database="beside").render_as_string(hide_password=False)
 
 
-@pytest.mark.parametrize("door", ["async"], indirect=True)
+@pytest.mark.parametrize(("database", "door"), [("postgresql", "async")], indirect=True)
 def test_g24_the_server_of_the_checkpoints_stops_and_comes_back(offices, server, beside):
-    """While it is away a run is begun a bounded number of times, and ends visibly; behind it all is as before."""
+    """A run that begins meanwhile waits for it, and goes on."""
     office = offices(checkpoints=beside)
     office.call("start")
     thread = office.thread()
     assert office.ask(thread, ADD).status == "succeeded"
     server.stop()
-    run = office.ask(thread, "hello")
-    assert (run.status, run.error["code"], run.attempts) == ("failed", "unavailable", 3)
+    run = office.call("send", MINA, thread, "hello")
+    until(lambda: office.status(thread)[1] == "running")
     server.start()
-    assert office.ask(thread, "again").status == "succeeded"
     told = office.settled(thread)
-    assert stretches(told) == ["succeeded", "failed", "succeeded"]
-    asked = [m.text for m in office.model.requests[-1] if m.type == "human"]
-    assert len(asked) == 3 or asked[-1].endswith("again")
+    assert stretches(told) == ["succeeded", "succeeded"]
+    assert office.call("run", MINA, thread, run.id).status == "succeeded"
+    asked = [m.text.rpartition("\n\n")[2] for m in office.application.model.requests[-1] if m.type == "human"]
+    assert asked == [ADD, "hello"]
     assert office.changes() == 1

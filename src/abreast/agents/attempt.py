@@ -164,6 +164,7 @@ class RunAttempt:
                 resumed is not None,
                 translator,
                 (claimed.thread.tenant, claimed.thread.user),
+                claimed.lease,
             ),
         )
 
@@ -176,11 +177,13 @@ class RunAttempt:
         async def prepare(config: RunnableConfig) -> Any:
             means, claimed = self._means, self._claimed
             answered = resumed.answered if resumed is not None else ()
-            await means.do(means.execution.begins(claimed, (lambda: means.pauses.use(answered)) if answered else None))
-            place: RunnableConfig = {"configurable": {"thread_id": claimed.thread.id, "checkpoint_ns": ""}}
-            found = await served.agent.checkpointer.aget_tuple(place)
-            if (found.checkpoint["id"] if found is not None else None) != _checkpoint(seen):
-                raise busy_error(claimed.thread.id, claimed.run.id, 0.0)
+            if answered or claimed.lease is None:
+                await means.do(means.execution.begins(claimed, (lambda: means.pauses.use(answered)) if answered else None))
+            if seen is not None:
+                place: RunnableConfig = {"configurable": {"thread_id": claimed.thread.id, "checkpoint_ns": ""}}
+                found = await served.agent.checkpointer.aget_tuple(place)
+                if (found.checkpoint["id"] if found is not None else None) != _checkpoint(seen):
+                    raise busy_error(claimed.thread.id, claimed.run.id, 0.0)
             if resumed is not None and resumed.node and not await means.pauses.apply(served.agent, config, resumed.decided):
                 raise _Refused
             return input
@@ -262,6 +265,7 @@ class RunAttempt:
             self._begin_flush(any(event.type == "tool.proposed" for event in self._events))
 
     async def _append(self, events: Sequence[Event]) -> None:
+        """Stores events now; or later, with what ends the attempt: the run itself needs none of them."""
         for attempt in range(5):
             try:
                 stored = await self._means.do(self._means.execution.append(self._claimed, events))
@@ -269,7 +273,10 @@ class RunAttempt:
                 return
             except UnavailableError:
                 await asyncio.sleep(0.1 * 2**attempt)
-        log.warning("events of the run %s could not be stored", self._claimed.run.id)
+            except Exception:
+                log.warning("events of the run %s could not be stored", self._claimed.run.id, exc_info=True)
+                break
+        self._closed, self._events = True, [*events, *self._events]
 
     async def _rest(self) -> list[Event]:
         """The events that are not stored yet; they go with what ends the attempt."""
@@ -372,10 +379,10 @@ class RunAttempt:
         if isinstance(why, _Refused):
             why = "cancel"
         if isinstance(why, str):
-            turn = await self._partial()
+            state = await self._state()
+            turn = self._partial(state)
             body = self._body(turn, {}, (), None)
             shown = bool(turn.text) and why != "rollback"
-            state = await self._state()
             await self._stored(
                 lambda events: self._means.execution.finish(
                     claimed,
@@ -395,9 +402,9 @@ class RunAttempt:
     async def _failed(
         self, code: str, message: str, lease: Lease | None, turn: TurnRead | None = None, snapshot: Any = None
     ) -> None:
-        known = turn if turn is not None and turn.text else await self._partial()
-        body = self._body(known, {}, (), None)
         state = snapshot if snapshot is not None else await self._state()
+        known = turn if turn is not None and turn.text else self._partial(state)
+        body = self._body(known, {}, (), None)
         await self._stored(
             lambda events: self._means.execution.finish(
                 self._claimed,
@@ -413,10 +420,9 @@ class RunAttempt:
             )
         )
 
-    async def _partial(self) -> TurnRead:
+    def _partial(self, state: Any) -> TurnRead:
         """What the person has seen of an answer that never came to its end."""
         text = self._translator.partial if self._translator is not None else ""
-        state = await self._state()
         found = (state.values.get("messages") or ()) if state is not None else ()
         turn = turn_of(found, self._claimed.question.id, self._served.kinds() if self._served else {}, self._heard())
         return TurnRead(text, (), turn.tools, turn.entities)
@@ -440,8 +446,12 @@ class RunAttempt:
                 return
             except UnavailableError:
                 if attempt == 5:
+                    self._events = [*events, *self._events]
                     raise
                 await asyncio.sleep(0.1 * 2**attempt)
+            except Exception:
+                self._events = [*events, *self._events]  # they go with whatever ends the attempt then
+                raise
 
 
 async def _root(agent: Any, thread: str) -> str | None:

@@ -83,11 +83,14 @@ class Heartbeat:
             perform(self._access, self._leases.release(held))
 
     @asynccontextmanager
-    async def aheld(self, thread: str, run: str, savers: Sequence[Any]) -> AsyncIterator[Lease | None]:
-        """`held`, for a coroutine: a run that loses its thread is cancelled at once."""
-        lease = None
+    async def aheld(
+        self, thread: str, run: str, savers: Sequence[Any], taken: Lease | None = None
+    ) -> AsyncIterator[Lease | None]:
+        """`held`, for a coroutine: a run that loses its thread is cancelled at once. `taken` is a lease that it has already."""
+        lease = taken
         try:
-            lease = await aperform(self._access, self._leases.acquire(thread, run))
+            if lease is None:
+                lease = await aperform(self._access, self._leases.acquire(thread, run))
         except UnavailableError:
             if not self._may_go_on_without(savers):
                 raise

@@ -87,7 +87,7 @@ class Attempt:
     """One attempt of a stored run, and who is told of it. `holder` is what the lease is taken as, `input_ids` are the messages
     that the run answers, also where they stand in the history already. `input` may be a function that gets the run's
     config, under its lease, and returns the input. `watcher` hears what the gates in tools let through, `person` is tenant and
-    user of the conversation."""
+    user of the conversation, and `lease` the one that was taken with the run, where it was."""
 
     run: str
     holder: str
@@ -104,6 +104,7 @@ class Attempt:
     resumed: bool = False
     watcher: Any = None
     person: tuple[str, str] | None = None
+    lease: Lease | None = None
 
 
 class Runner:
@@ -178,7 +179,7 @@ class Runner:
                 yield lease
 
     @asynccontextmanager
-    async def _aheld(self, begun: _Begun) -> AsyncIterator[Lease | None]:
+    async def _aheld(self, begun: _Begun, taken: Lease | None = None) -> AsyncIterator[Lease | None]:
         outer = running(self._access)
         if outer is not None and outer.thread == begun.scope.thread:
             with _inside(outer):
@@ -190,7 +191,8 @@ class Runner:
         else:
             if outer is not None and outer.lease is not None:
                 await self._heartbeat.aconfirm(outer.lease)
-            async with self._heartbeat.aheld(begun.scope.thread, begun.scope.holder or begun.scope.run, [begun.saver]) as lease:
+            run = begun.scope.holder or begun.scope.run
+            async with self._heartbeat.aheld(begun.scope.thread, run, [begun.saver], taken) as lease:
                 yield lease
 
     async def attempt(self, agent: Any, wanted: Attempt) -> None:
@@ -217,7 +219,7 @@ class Runner:
             aperform(self._access, self._teller.begin(wanted.thread, self._workspaces_of(wanted.context)))
         )
         try:
-            async with self._aheld(begun) as lease:
+            async with self._aheld(begun, wanted.lease) as lease:
                 try:
                     inner = begun.under(lease)
                     if prepare is not None:

@@ -14,7 +14,7 @@ from abreast.core.lease import must_hold
 from abreast.core.runs import ROOT, Runs
 from abreast.errors import ConfigurationError, LeaseLostError
 from abreast.records import Event, Message, Run, Thread
-from abreast.store import conversations, runs
+from abreast.store import conversations, leases, runs
 from abreast.store.statement import Flow, Statement
 from abreast.types import Lease
 
@@ -23,7 +23,8 @@ from abreast.types import Lease
 class Claimed:
     """A run that this process executes. `begin` is the checkpoint where its branch stands, None where that is the newest.
 
-    `resumed`: it was begun before, so that its question may stand in the engine already. `events` were stored with that.
+    `resumed`: it was begun before, so that its question may stand in the engine already. `events` were stored with that,
+    and `lease` was taken, where the thread was free.
     """
 
     run: Run
@@ -33,6 +34,7 @@ class Claimed:
     begin: str | None
     resumed: bool
     events: Sequence[Event] = ()
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Execution:
-    """The runs of one hub's database, for the processes that execute them."""
+    """The runs of one hub's database, for the processes that execute them. `leased`: their threads are held by leases."""
 
     runs: Runs
+    leased: bool = True
 
     def claim(self, skip: Collection[str]) -> Operation[Claimed | None]:
         """Takes the oldest run whose turn it is, but none of these threads; None where there is none."""
@@ -73,10 +76,29 @@ class Execution:
         return (yield from write(flow))
 
     def take(self, known: Run) -> Flow[Claimed | None]:
-        """Claims a run whose turn it is, inside a transaction: None where another process was faster."""
+        """Claims a run whose turn it is, inside a transaction, and takes its thread where that is free: None where another
+        process was faster."""
         holder = f"{known.id}:{secrets.token_hex(6)}"
         taken = yield runs.claim_statement(self.runs.dialect, self.runs.schema, thread=known.thread, run=known.id, holder=holder)
-        return (yield from self._claimed(known, holder)) if taken else None
+        if not taken:
+            return None
+        claimed = yield from self._claimed(known, holder)
+        return replace(claimed, lease=(yield from self._lease(claimed))) if self.leased else claimed
+
+    def _lease(self, claimed: Claimed) -> Flow[Lease | None]:
+        """The thread's lease; None where it is not free at once: then whoever begins the run waits for it, or is refused."""
+        thread, holder = claimed.thread.id, claimed.holder
+        if self.runs.dialect == "postgresql" and not (yield leases.free_statement(thread))[0][0]:
+            return None
+        rows = yield leases.acquire_statement(
+            self.runs.dialect, self.runs.schema, thread=thread, run=holder, seconds=self.runs.seconds
+        )
+        return Lease(thread, rows[0][0], holder) if rows else None
+
+    def _release(self, claimed: Claimed) -> Flow[None]:
+        """Gives back a lease that was taken with the run, whose attempt ended before it held its thread."""
+        if claimed.lease is not None:
+            yield leases.release_statement(self.runs.dialect, self.runs.schema, thread=claimed.thread.id, run=claimed.holder)
 
     def _waiting(self, skip: Collection[str], *, locked: bool) -> Flow[list[Run]]:
         rows = yield runs.candidates_statement(self.runs.dialect, self.runs.schema, limit=2 + len(skip), locked=locked)
@@ -114,6 +136,7 @@ class Execution:
             if not (yield self._held(claimed)):
                 return []
             yield self.runs.put(claimed.run, "queued", again=again)
+            yield from self._release(claimed)
             return (yield from self.runs.tell(claimed.thread.id, *events))
 
         return (yield from write(flow))
@@ -156,6 +179,8 @@ class Execution:
 
         def flow() -> Flow[list[Event]]:
             yield from self._must_have(claimed, lease)
+            if lease is None:
+                yield from self._release(claimed)
             told = yield from self.runs.tell(claimed.thread.id, *ended.events)
             yield from more()
             waits = yield from self.runs.pending.open_ids(claimed.thread.id, claimed.run.id)
@@ -179,6 +204,8 @@ class Execution:
 
         def flow() -> Flow[list[Event]]:
             yield from self._must_have(claimed, lease)
+            if lease is None:
+                yield from self._release(claimed)
             for statement in ended.moves:
                 yield statement
             yield from self.runs.pending.withdraw(thread, run.id)

@@ -343,7 +343,7 @@ class Service:
 
     @cached_property
     def _execution(self) -> Execution:
-        return Execution(self._runs)
+        return Execution(self._runs, leased=bool(self._core.sync.tables))
 
     @cached_property
     def _previews(self) -> Previews:

@@ -18,6 +18,12 @@ def acquire_statement(
     return Statement(text, {"thread": thread, "run": run, "seconds": seconds, "left": left})
 
 
+def free_statement(thread: str) -> Statement:
+    """PostgreSQL: whether `acquire_statement` would wait for no write under an earlier lease; until the transaction ends none
+    begins."""
+    return Statement("select pg_try_advisory_xact_lock(hashtextextended(:thread, 1))", {"thread": thread})
+
+
 def is_timeout(error: Exception) -> bool:
     """PostgreSQL: whether `acquire_statement` failed because a write under the old lease did not end. A table that somebody
     has locked fails earlier, at a place in the statement."""
