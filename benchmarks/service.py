@@ -59,12 +59,14 @@ class StreamingModel(BaseChatModel):
         answer = self.answers[said % len(self.answers)]
         if answer.startswith("call "):
             call = tool_call_chunk(name=answer.removeprefix("call "), args='{"thing": "gas"}', id=f"call_{said}", index=0)
-            yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[call], chunk_position="last"))
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[call], chunk_position="last"))
             return
         width = -(-len(answer) // self.pieces)
         for at in range(0, len(answer), width):
             last = at + width >= len(answer)
-            yield ChatGenerationChunk(message=AIMessageChunk(answer[at : at + width], chunk_position="last" if last else None))
+            yield ChatGenerationChunk(
+                message=AIMessageChunk(content=answer[at : at + width], chunk_position="last" if last else None)
+            )
 
     def _generate(
         self,
@@ -111,10 +113,13 @@ def goes_on(state: Any, runtime: Any) -> dict[str, Any] | None:
 
 def _agent(hub: Abreast | None, saver: Any, answers: Sequence[str] = SCRIPT, **model: Any) -> Any:
     """The same agent with the hub's middleware, or bare."""
+    middleware: list[Any] = [goes_on] if answers is SCRIPT else []
+    if hub is not None:
+        middleware.append(hub.middleware())
     return create_agent(
         StreamingModel(answers=list(answers), **model),
         tools=[look_up],
-        middleware=[*([goes_on] if answers is SCRIPT else []), *([] if hub is None else [hub.middleware()])],
+        middleware=middleware,
         context_schema=RunContext,
         checkpointer=saver,
     )
@@ -310,8 +315,7 @@ def stream_fanout(bench: Bench) -> Outcomes:
                 await asyncio.sleep(0)
                 await service.send(MINA, thread, "What is new?")
                 found = await asyncio.gather(*tasks) if tasks else []
-                while service._executor._going:
-                    await asyncio.sleep(0.002)
+                await asyncio.gather(*(task for _, task in list(service._executor._going.values())))
                 took = time.process_time() - began
                 assert all(len(one) == len(found[0]) > pieces for one in found)
                 return took, len(found[0]) if found else 0

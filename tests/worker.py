@@ -237,7 +237,9 @@ async def obey(service: Any, go: threading.Event) -> None:
             go.set()
             continue
         what, *arguments = json.loads(line)
-        if what == "decide":
+        if what == "send":
+            print(json.dumps((await service.send(MINA, *arguments)).id), flush=True)
+        elif what == "decide":
             thread, approval, kind, *die = arguments
             try:
                 await service.decide(MINA, thread, approval, Decision(kind))

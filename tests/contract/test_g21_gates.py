@@ -17,7 +17,6 @@ from langgraph.types import Command, interrupt
 from abreast import ConfigurationError, Decision, MutationId, Policy, RunContext
 from abreast.testing import ScriptedModel, calls
 from caller import append, by_hand, call, runtime_of, writing
-from conftest import Door
 from gated import Asked, answers, foreign, rename, said, together
 from planner import CONTEXT, planner
 from talk import CORNERS, Talk
@@ -407,6 +406,22 @@ def test_g21_a_foreign_tool_whose_gate_was_dropped_heeds_what_was_decided(databa
     assert ran == (["1", "2"] if decided == "approve" else ["2"])  # a new call is free: so it was deployed
 
 
+def test_g21_so_does_one_in_a_graph_that_somebody_runs_by_himself(database, hubs, door):
+    talk = Asked(database, hubs, door)
+    ran: list[str] = []
+    put = foreign(lambda text: ran.append(text) or "done")
+    gated, free = talk.build([talk.hub.gate(put)]), talk.build([put])
+    talk.say(calls("put", text="1"), "done")
+    talk.invoke("Please.", agent=gated)
+    (asked,) = talk.waiting()
+    talk.decide(asked, "reject")
+    talk.invoke(None, agent=free)
+    assert ran == []
+    talk.say(calls("put", call_id="c2", text="2"), "done")
+    talk.invoke("Once more.", agent=free)
+    assert ran == ["2"]
+
+
 def test_g21_a_hand_made_graph_asks_without_the_middleware(database, hubs, door, checkpointer):
     talk = Asked(database, hubs, door, saver=checkpointer)
     graph = StateGraph(MessagesState, context_schema=RunContext)
@@ -602,8 +617,9 @@ class Dies(AgentMiddleware):
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_g21_what_was_approved_is_done_once_though_the_run_dies_behind_it(sqlite, hubs, loop, edited):
-    talk = Asked(sqlite, hubs, Door("sync", loop))
+@pytest.mark.parametrize("door", ["sync"], indirect=True)
+def test_g21_what_was_approved_is_done_once_though_the_run_dies_behind_it(database, hubs, door, edited):
+    talk = Asked(database, hubs, door)
     put = writing(talk, "put", append, policy="ask")
     (asked,) = talk.ask(calls("put", text="!"), tools=[put])
     if edited:

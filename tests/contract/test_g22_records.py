@@ -14,7 +14,6 @@ from abreast import delete, insert, update, user
 from abreast.cli import app
 from abreast.testing import calls
 from caller import append, writing
-from conftest import Door
 from gated import Asked, rename
 from planner import Plan
 from talk import CORNERS
@@ -77,8 +76,9 @@ def test_g22_undone_is_what_a_person_took_back(database, hubs, door, taken):
     assert records == dict.fromkeys(("update_plan", "create_plan"), int(taken == "back"))
 
 
-def test_g22_the_command_line_shows_records_and_writes_labels(sqlite, hubs, loop, tmp_path, monkeypatch):
-    talk = Asked(sqlite, hubs, Door("sync", loop))
+@pytest.mark.parametrize("door", ["sync"], indirect=True)
+def test_g22_the_command_line_shows_records_and_writes_labels(sqlite, hubs, door, tmp_path, monkeypatch):
+    talk = Asked(sqlite, hubs, door)
     put = writing(talk, "put", append, policy="ask")
     place = tmp_path / "product.py"
     place.write_text("hub = None")

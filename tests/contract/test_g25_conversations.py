@@ -465,6 +465,7 @@ def test_g9_an_edited_first_message_begins_anew(desk):
     assert history(one.model.requests[-1]) == []
     question = one.messages(thread)[0]
     (sibling,) = question.siblings
+    assert one.call("message", MINA, thread, question.id) == question
     assert [text for _, text in one.said(thread, leaf=sibling)] == ["first"]
 
 

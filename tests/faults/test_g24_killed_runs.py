@@ -22,6 +22,21 @@ def office(offices: Any) -> Any:
 
 
 @CORNERS
+def test_g24_killed_right_behind_a_message_that_it_took_itself_its_run_is_executed_elsewhere(office):
+    """The message, its run and that this process has it were stored in one transaction."""
+    thread = office.thread()
+    worker = office.worker(die="context")
+    worker.order("send", thread, ADD)
+    worker.died()
+    assert (office.status(thread), office.said(thread)) == (["running"], [("user", ADD)])
+    told = office.recover(thread)
+    assert stretches(told) == ["succeeded"]
+    assert types(told).count("run.queued") == 1
+    assert (office.changes(), office.attempts(thread)) == (1, [2])
+    assert office.said(thread) == [("user", ADD), ("assistant", "It said: added")]
+
+
+@CORNERS
 def test_g24_killed_right_before_the_approval_is_stored_the_person_is_asked_once(office):
     thread = office.thread()
     run = office.call("send", MINA, thread, RENAME)

@@ -3,6 +3,8 @@ run goes on or ends visibly, and nothing happens twice."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,12 +26,14 @@ class Breaking:
         self.table, self.breaks, self.mends = table, breaks, mends
         self.office: Office
         self.mend: Any = None
+        self.meanwhile: Callable[[], Any] = lambda: None
 
     def __call__(self, point: str) -> None:
         if point == self.breaks and self.mend is None:
             self.mend = self.office.gone(self.table)
         elif point == self.mends:
             self.mend()
+            self.meanwhile()
 
 
 def broken(offices: Any, table: str, breaks: str, mends: str = "") -> tuple[Office, Breaking]:
@@ -106,6 +110,25 @@ def test_g24_events_that_cannot_be_stored_for_a_while_are_told_later_and_in_orde
     kinds = types(told)
     assert [kind for kind in kinds if kind.startswith("tool")] == ["tool.proposed", "tool.started", "tool.completed"]
     assert kinds[-2:] == ["assistant.completed", "done"]
+    assert office.changes() == 1
+
+
+@CORNERS
+def test_g24_what_a_process_has_not_told_when_it_is_stopped_is_told_all_the_same(offices):
+    """Events that it could not store go with the run back into the queue; nobody else could tell them."""
+    office, points = broken(offices, "run_event", "model", "answered")
+    thread, there, go = office.thread(), threading.Event(), threading.Event()
+    points.meanwhile = lambda: there.set() or go.wait(60)
+    office.call("send", MINA, thread, ADD)
+    assert there.wait(60)
+    office.call("stop")
+    go.set()
+    assert (office.status(thread), office.attempts(thread)) == (["queued"], [1])
+    points.meanwhile = points.mend = lambda: None
+    office.call("start")
+    told = office.settled(thread)
+    assert stretches(told) == ["succeeded"]
+    assert [kind for kind in types(told) if kind.startswith("tool")] == ["tool.proposed", "tool.started", "tool.completed"]
     assert office.changes() == 1
 
 

@@ -84,8 +84,8 @@ def test_an_event_cannot_be_broken_by_what_is_in_it(begin):
     assert source.closed.wait(30)
 
 
-def test_an_event_is_two_or_three_lines_of_ascii():
-    assert formatted("done", {"a": "é\n"}, 3) == b'id: 3\nevent: done\ndata: {"a":"\\u00e9\\n"}\n\n'
+def test_an_event_is_two_or_three_lines():
+    assert formatted("done", {"a": "é\n"}, 3) == b'id: 3\nevent: done\ndata: {"a":"\xc3\xa9\\n"}\n\n'
     assert formatted("assistant.delta", {}) == b"event: assistant.delta\ndata: {}\n\n"
 
 

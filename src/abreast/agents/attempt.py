@@ -396,7 +396,7 @@ class RunAttempt:
             self.rests = _REST * 2**claimed.run.attempts
             await self._stored(lambda events: self._means.execution.put_back(claimed, again=True, events=events))
             return
-        code, text = _told_of(why)
+        code, text = _told_of(why, self._claimed.run.id)
         await self._failed(code, text, lease)
 
     async def _failed(
@@ -495,16 +495,16 @@ def _text(structured: Any) -> str:
         return str(structured)
 
 
-def _told_of(error: Any) -> tuple[str, str]:
+def _told_of(error: Any, run: str) -> tuple[str, str]:
     """A code and a text for people. What an exception says may hold a secret: it is in the log, under the run's id."""
     name = type(error).__name__
     if isinstance(error, UnavailableError) or (isinstance(error, BaseException) and passing(error)):
-        log.error("a run failed", exc_info=error)
+        log.error("the run %s failed", run, exc_info=error)
         return "unavailable", "Something that this run needs does not answer. Try again later."
     if name == "GraphRecursionError":
         return "too_many_steps", "The assistant took more steps than it may, and was stopped."
     if isinstance(error, AbreastError):
-        log.error("a run failed", exc_info=error)
+        log.error("the run %s failed", run, exc_info=error)
         return "failed", "The assistant could not answer. The log of the service says why."
-    log.error("a run failed", exc_info=error)
+    log.error("the run %s failed", run, exc_info=error)
     return "failed", "The assistant failed. The log of the service says why."

@@ -176,6 +176,12 @@ class Gatekeeper:
         scope = running(self._access)
         return scope is None or made_by is None or not any(made_by in call.message_ids for call in scope.calls)
 
+    def begins(self, runtime: ToolRuntime[Any, Any] | None) -> bool:
+        """Whether somebody runs the graph by himself, with an input: what waits is not gone on with, and no database is
+        asked. (The key is LangGraph's own, and stands there only where a graph goes on: tried on 1.2.24.)"""
+        resuming = ((runtime.config if runtime is not None else None) or {}).get("configurable", {}).get("__pregel_resuming")
+        return running(self._access) is None and not resuming
+
     def _is_new(self, runtime: ToolRuntime[Any, Any]) -> bool:
         """Whether the newest call with this id was made in this very run."""
         for message in reversed(messages_of(runtime.state)):

@@ -157,9 +157,15 @@ class Conversations:
         def flow() -> Flow[Message]:
             found = yield from self.find(thread, access_of(caller))
             one, _ = yield from self.must_have(found.id, message)
+            row = (
+                yield conversations.branch_statement(
+                    self.dialect, self.schema, thread=found.id, leaf=one.id, after=one.parent, limit=1
+                )
+            )[0]
+            whole = conversations.read_message(row, found.id, row[7])
             if marking is None:
-                return one
-            return (yield from marking.marked([one]))[0]
+                return whole
+            return (yield from marking.marked([whole]))[0]
 
         return (yield from snapshot(flow))
 

@@ -99,8 +99,7 @@ class Function:
 
     def parent(self, node: ast.AST | None) -> ast.AST | None:
         """What a tree node stands in."""
-        found: ast.AST | None = getattr(node, _PARENT, None)
-        return found
+        return parent_of(node)
 
     def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
         """What a tree node stands in, from the inside outwards up to the function, each with the part that holds the node."""
@@ -323,6 +322,12 @@ def _passed_on(wrapper: Function, returned: ast.expr) -> bool:
     arguments = set(wrapper.call.__code__.co_varnames[: wrapper.call.__code__.co_nlocals]) - set(wrapper.locals)
     only = all(isinstance(one, ast.Name) and one.id in arguments for one in names)
     return only and (node is returned or not isinstance(returned, ast.Name) or len(wrapper.loads.get(returned.id, ())) == 1)
+
+
+def parent_of(node: ast.AST | None) -> ast.AST | None:
+    """What a node of a file's tree stands in."""
+    found: ast.AST | None = getattr(node, _PARENT, None)
+    return found
 
 
 def walk(tree: ast.AST) -> Iterator[ast.AST]:

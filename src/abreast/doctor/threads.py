@@ -36,7 +36,7 @@ class Step:
     """One checkpoint: the channels' stored sizes in bytes and the digests of their values.
 
     `inline` has the channels whose value is of a type that PostgreSQL's saver repeats in every row. `metadata` has every key of
-    the config's metadata; but for `source` and `step`, its values are None.
+    the config's metadata; but for `source` and `step`, its values are True for a text that is not empty, and else None.
     """
 
     id: str
@@ -207,7 +207,7 @@ class _Reading:
             self._message(name, value)
         self.widest = max(self.widest, sum(sizes.values()))
         inline = frozenset(name for name, value in values.items() if isinstance(value, INLINE))
-        metadata = {key: value if key in _KEPT else None for key, value in one.metadata.items()}
+        metadata = {key: value if key in _KEPT else _says(value) for key, value in one.metadata.items()}
         at = int(one.metadata.get("step", 0))
         named = str(one.config["configurable"]["checkpoint_id"])
         self.steps.append(Step(named, at, sizes, self._shared(digests), self._shared(metadata), self._shared(inline)))
@@ -245,6 +245,10 @@ class _Reading:
         """One object for all that are equal: thousands of checkpoints repeat the same keys and messages."""
         key = tuple(value.items()) if isinstance(value, dict) else value
         return self._same.setdefault(key, value)
+
+
+def _says(value: Any) -> bool | None:
+    return True if isinstance(value, str) and value else None
 
 
 def _digest(text: str) -> bytes:

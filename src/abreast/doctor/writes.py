@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from abreast.doctor.flow import in_loop, mutated, still, uses
 from abreast.doctor.runs import Run
-from abreast.doctor.sources import Function
+from abreast.doctor.sources import MISSING, Function, parent_of
 from abreast.doctor.subject import Channel, Node, Subject
 from abreast.doctor.updates import given_key, key_of, old_key, surely, updates, values
 
@@ -29,8 +29,14 @@ class Written:
     value: ast.expr
 
     def same_as(self, other: Written) -> bool:
-        """True if both are the same constant."""
-        return isinstance(self.value, ast.Constant) and ast.dump(self.value) == ast.dump(other.value)
+        """True if both are the same constant, the same name of the file, or the same key of the state, which both read alike."""
+        if isinstance(self.value, ast.Constant):
+            return ast.dump(self.value) == ast.dump(other.value)
+        ours, theirs = (given_key(one.function, one.value) for one in (self, other))
+        if ours is not None:
+            return ours == theirs
+        first, second = (one.function.resolve(one.value) for one in (self, other))
+        return first is second and first is not MISSING
 
 
 def writes(subject: Subject) -> Iterator[tuple[Node, Function, str, ast.expr]]:
@@ -118,7 +124,43 @@ def empty(run: Run, key: str) -> bool:
     if key not in given.keys:
         return given.known
     value = run.scope.meant(given.keys[key])
-    return isinstance(value, ast.List | ast.Tuple) and not value.elts
+    if isinstance(value, ast.Constant):
+        return not value.value
+    return (isinstance(value, ast.List | ast.Tuple) and not value.elts) or (isinstance(value, ast.Dict) and not value.keys)
+
+
+def begins_empty(subject: Subject, name: str, key: str) -> bool:
+    """True if a node surely runs once in a run, as the first one, and each run begins without anything under the key.
+
+    That takes runs that can be seen, and a state that no checkpoint keeps for the next one.
+    """
+    if subject.parent is not None or subject.checkpointer not in (None, False) or not subject.runs or subject.unclear_runs:
+        return False
+    first = name in subject.edges.get("__start__", ()) and name not in _entered(subject)
+    return first and all(empty(run, key) for run in subject.runs)
+
+
+def only_last(subject: Subject, key: str) -> bool:
+    """True if nobody keeps the list under a key, and all runs that can be seen, and the nodes, take its last item alone."""
+    if subject.checkpointer not in (None, False) or not subject.runs:
+        return False
+    later = [subject.nodes[name] for name in _entered(subject)]
+    readers = [
+        *(one for node in later for one in node.functions),
+        *(router for start, router in subject.routers if start in subject.nodes),
+    ]
+    if not all(node.functions for node in later) or any(_reads_more(function, key) for function in readers):
+        return False
+    return all(_takes_last(run, key) for run in subject.runs)
+
+
+def goes_over(function: Function, key: str) -> bool:
+    """True if a function loops over the list under a key."""
+    return any(
+        isinstance(node, ast.For | ast.AsyncFor | ast.comprehension) and given_key(function, node.iter) == key
+        for outer in function.nodes
+        for node in (outer, *(ast.walk(outer) if isinstance(outer, ast.GeneratorExp | ast.ListComp) else ()))
+    )
 
 
 def answers(function: Function, key: str, node: ast.expr) -> bool:
@@ -266,6 +308,63 @@ def _reads_attribute(function: Function, key: str, *, last: bool) -> bool:
             if last and place_in(owner) == -1 and isinstance(owner, ast.Subscript) and given_key(function, owner.value) == key:
                 return True
     return False
+
+
+def _entered(subject: Subject) -> set[str]:
+    """The nodes that may run after another one: all of them where it cannot be said where a node or a router leads."""
+    from langgraph.types import Command
+
+    found = {end for start, ends in subject.edges.items() if start != "__start__" for end in ends}
+    found |= {end for _, end in getattr(subject.builder, "waiting_edges", ())}
+    for specs in subject.branches.values():
+        for spec in specs:
+            found |= set(subject.nodes if spec.ends is None else spec.ends.values())
+    if any(function.wrapped or any(True for _ in function.calls(Command)) for function in subject.functions):
+        found |= set(subject.nodes)
+    return found & set(subject.nodes)
+
+
+def _reads_more(function: Function, key: str) -> bool:
+    """True if a function reads more of the list under a key than its last item, or hands on the whole state."""
+    state = function.state
+    if state is None:
+        return True
+    for use in uses(function, state):
+        outer = function.parent(use)
+        if isinstance(outer, ast.Attribute) and isinstance(above := function.parent(outer), ast.Call) and above.func is outer:
+            outer = above
+        found = key_of(outer, state) if outer is not None else None
+        if found is None or (found == key and place_in(function.parent(outer) or use) != -1):
+            return True
+    return False
+
+
+def _takes_last(run: Run, key: str) -> bool:
+    """True if all that is done with the result of a run is to take other keys, and the last item of this one."""
+    call: ast.AST = run.call
+    if isinstance(around := parent_of(call), ast.Await):
+        call, around = around, parent_of(around)
+    if isinstance(around, ast.Assign) and len(around.targets) == 1 and isinstance(around.targets[0], ast.Name):
+        name = around.targets[0].id
+        results: list[ast.AST] = [
+            one
+            for one in ast.walk(_body_of(run))
+            if isinstance(one, ast.Name) and one.id == name and one is not around.targets[0]
+        ]
+    else:
+        results = [call]
+    for result in results:
+        item = parent_of(result)
+        if not isinstance(item, ast.Subscript) or item.value is not result or not isinstance(item.slice, ast.Constant):
+            return False
+        last = parent_of(item)
+        if item.slice.value == key and (last is None or place_in(last) != -1):
+            return False
+    return bool(results)
+
+
+def _body_of(run: Run) -> ast.AST:
+    return run.scope.functions[-1] if run.scope.functions else run.scope.source.tree
 
 
 def _shown(run: Run, key: str) -> bool:

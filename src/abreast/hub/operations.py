@@ -413,7 +413,10 @@ class Operations:
         return made
 
     def close_savers(self) -> None:
-        """Closes the savers that were handed out, and wakes who waits for signals."""
+        """Closes the savers that were handed out and the threads of services, and wakes who waits for signals."""
+        for service in self.services:
+            if "blocking" in service.__dict__:
+                service.blocking.close()
         for saver in list(self.savers):
             saver.close()
         if "signals" in self.__dict__:

@@ -405,7 +405,8 @@ class Service:
 
 
 class BlockingService:
-    """A service for synchronous applications. Its event loop lives in a thread of its own, which begins with the first call."""
+    """A service for synchronous applications. Its event loop lives in a thread of its own, from the first call until the hub
+    is closed."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -482,11 +483,15 @@ class BlockingService:
         self._wait(self._service.start())
 
     def stop(self) -> None:
-        """See `Service.stop`; ends the thread too."""
+        """See `Service.stop`."""
         self._wait(self._service.stop())
+
+    def close(self) -> None:
+        """Ends the thread and its connections. Closing the hub does it."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(self._service.access.aclose(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

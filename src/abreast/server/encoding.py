@@ -1,9 +1,10 @@
-"""JSON as it goes to clients: ASCII, one line, and always valid, whatever a model or a tool has said."""
+"""JSON as it goes to clients: UTF-8, one line, and always valid, whatever a model or a tool has said."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,20 +16,25 @@ def _other(value: Any) -> Any:
     return list(value) if isinstance(value, Collection) and not isinstance(value, str | bytes) else str(value)
 
 
-_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_other).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_other).encode
+
+
+_ESCAPED = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
+"""Half characters, which UTF-8 has not, and what some clients take for the end of a line."""
 
 
 def text_of(value: Any) -> str:
     """One line of JSON. Numbers that JSON has not become null."""
     try:
-        return _encode(value)
+        text = _encode(value)
     except ValueError:
-        return _encode(_finite(value))
+        text = _encode(_finite(value))
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def encoded(value: Any) -> bytes:
     """`text_of` as bytes."""
-    return text_of(value).encode("ascii")
+    return text_of(value).encode()
 
 
 def _finite(value: Any) -> Any:

@@ -69,7 +69,7 @@ async def once(keeper: Keeper, caller: Caller, key: str, digest: str, respond: C
     owner = Owner(caller.tenant, caller.user, key)
     found = await keeper.begin(owner, digest)
     if found.state == "stored":
-        body = found.body.encode("ascii")
+        body = found.body.encode()
         return Response(body, found.status, {**HEADERS, REPLAYED: "true"}, "application/json" if body else None)
     if found.state == "reused":
         raise ProblemError(REUSED, "A new request needs a new key.")
@@ -81,7 +81,7 @@ async def once(keeper: Keeper, caller: Caller, key: str, digest: str, respond: C
         await _quietly(keeper.forget(owner, digest))
         raise
     if response.status_code < 300:
-        await _quietly(keeper.store(owner, digest, response.status_code, bytes(response.body).decode("ascii")))
+        await _quietly(keeper.store(owner, digest, response.status_code, bytes(response.body).decode()))
     else:
         await _quietly(keeper.forget(owner, digest))
     return response

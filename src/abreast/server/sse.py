@@ -39,14 +39,14 @@ class Streams:
 
 
 def formatted(type: str, data: Any, id: int | None = None) -> bytes:
-    """One event as text. JSON is one line of ASCII, so nothing in the data can end the event or begin another."""
+    """One event as text. JSON is one line, so nothing in the data can end the event or begin another."""
     head = "" if id is None else f"id: {id}\n"
-    return f"{head}event: {type}\ndata: {text_of(data)}\n\n".encode("ascii")
+    return f"{head}event: {type}\ndata: {text_of(data)}\n\n".encode()
 
 
 def place(id: int) -> bytes:
     """An id without an event: where the stream stands."""
-    return f"id: {id}\n\n".encode("ascii")
+    return f"id: {id}\n\n".encode()
 
 
 def last_event(request: Request, after: int | None) -> int | None:
@@ -78,7 +78,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await self._part(send, f"retry: {round(self._streams.retry * 1000)}\n\n".encode("ascii"))
+        await self._part(send, f"retry: {round(self._streams.retry * 1000)}\n\n".encode())
         pump, _, gone, closing = tasks = [
             asyncio.ensure_future(one)
             for one in (self._pump(send), self._beat(send), _gone(receive), self._streams.closing.wait())

@@ -12,7 +12,9 @@ from typing import Any
 
 from abreast.doctor.entries import outermost, runs_by_any_name
 from abreast.doctor.findings import Spot
+from abreast.doctor.flow import surely_runs
 from abreast.doctor.rule import Found, Rule
+from abreast.doctor.runs import Run
 from abreast.doctor.sources import MISSING, Function, Source, Sources, walk
 from abreast.doctor.subject import Subject
 from abreast.doctor.updates import is_name
@@ -20,6 +22,7 @@ from abreast.doctor.updates import is_name
 SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 SENDS = frozenset(("send_message", "sendmail"))
 INSERT = re.compile(r"\s*insert\s+into\b", re.IGNORECASE)
+REPEATABLE = re.compile(r"\bon\s+conflict\b|\bon\s+duplicate\b|\bnot\s+exists\b", re.IGNORECASE)
 SERVERS = frozenset((("starlette.applications", "Starlette"), ("flask.app", "Flask"), ("http.server", "BaseHTTPRequestHandler")))
 
 
@@ -30,14 +33,17 @@ def no_checkpointer(subject: Subject) -> Iterator[Found]:
     with a literal `configurable`, which takes no checkpointer from elsewhere; and calls at the top of a file, in `main()`, and in
     functions that one of these calls. Elsewhere it may run inside another graph, whose checkpointer it takes. A graph that only a
     server of LangGraph's runs gets its checkpointer there and is no finding, nor is one whose checkpointer is set after it was
-    compiled.
+    compiled, or one that asks on a condition and is run with constants only, which may well not meet it.
     """
     if not _compiled(subject) or subject.checkpointer not in (None, False) or not _pauses(subject):
         return
     if any(_sets_checkpointer(source) for source in subject.sources):
         return
+    sure = _gate(subject) is not None or any(surely_runs(function, call) for function, call in _questions(subject))
     started = {id(tree) for source in subject.sources for tree in outermost(source)}
     for run in runs_by_any_name(subject):
+        if not sure and _constants(run):
+            continue
         inside = run.scope.functions[-1] if run.scope.functions else run.scope.source.tree
         if id(inside) in started or "thread_id" in run.scope.below(run.config, "configurable").keys:
             yield Found("graph", run.scope.source.spot(run.call), "it can pause, and nothing keeps the pause.")
@@ -72,8 +78,8 @@ def jump_past_the_gate(subject: Subject) -> Iterator[Found]:
     """A middleware jumps to the tools in an agent whose HumanInTheLoopMiddleware asks before a tool runs.
 
     The jump leads past the question: the tools run every call of the last answer, a call that the person has just rejected
-    among them. The rule sees a literal `"jump_to": "tools"` in the application's hooks, where the built graph has that way. It
-    cannot see whether the calls at that moment are all harmless.
+    among them. The rule sees a literal `"jump_to": "tools"` in the application's hooks, where the built graph has that way. One
+    that reads `tool_calls` may have seen that they are all harmless, and is no finding.
     """
     if _gate(subject) is None:
         return
@@ -82,7 +88,7 @@ def jump_past_the_gate(subject: Subject) -> Iterator[Found]:
         if "tools" not in ways or "." not in node.name:
             continue
         for function in node.functions:
-            for part in function.nodes:
+            for part in function.nodes if not _reads_calls(function) else ():
                 for key, value in zip(part.keys, part.values, strict=True) if isinstance(part, ast.Dict) else ():
                     if _is(key, "jump_to") and _is(value, "tools"):
                         yield Found(f"node {node.name}", function.at(part), "the tools run here without the question.")
@@ -163,11 +169,23 @@ def _compiled(subject: Subject) -> bool:
 
 
 def _pauses(subject: Subject) -> bool:
-    from langgraph.types import interrupt
-
     if _gate(subject) is not None:
         return True
-    return any(True for function, _ in _placed(subject) for _ in function.calls(interrupt))
+    return any(True for _ in _questions(subject))
+
+
+def _questions(subject: Subject) -> Iterator[tuple[Function, ast.Call]]:
+    from langgraph.types import interrupt
+
+    for function, _ in _placed(subject):
+        yield from ((function, call) for call in function.calls(interrupt))
+
+
+def _constants(run: Run) -> bool:
+    """True for a run whose input is written out: nothing else will ever be asked with it."""
+    given = run.given
+    parts = [part for value in given.keys.values() for part in ast.walk(value)]
+    return given.known and not run.goes_on and not any(isinstance(part, ast.Name | ast.Call | ast.Attribute) for part in parts)
 
 
 def _gate(subject: Subject) -> Any:
@@ -262,6 +280,11 @@ def _serves(source: Source) -> bool:
     return False
 
 
+def _reads_calls(function: Function) -> bool:
+    names = [part for part in function.nodes if isinstance(part, ast.Attribute | ast.Constant)]
+    return any((part.attr if isinstance(part, ast.Attribute) else part.value) == "tool_calls" for part in names)
+
+
 def _is(node: ast.AST | None, value: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == value
 
@@ -320,12 +343,13 @@ def _parts(statement: ast.stmt) -> Iterator[ast.AST]:
 def _effects(function: Function, statements: Sequence[ast.stmt], sources: Sources, depth: int = 2) -> Iterator[ast.AST]:
     counted = {name for node in function.nodes if isinstance(node, ast.Global) for name in node.names}
     rows: list[ast.AST] = []
+    cleared = any(_clears(part) for one in statements if isinstance(one, ast.With | ast.AsyncWith) for part in ast.walk(one))
     for statement in statements:
         if isinstance(statement, ast.With | ast.AsyncWith):
             inside = [one for one in statement.body if isinstance(one, SIMPLE)]
             begun = any(_method(item.context_expr) == "begin" for item in statement.items)
             yield from _effects(function, inside, sources, depth)
-            if begun:
+            if begun and not cleared:
                 yield from (one for part in inside for one in _rows(function, part))
             continue
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name) and statement.target.id in counted:
@@ -339,7 +363,8 @@ def _effects(function: Function, statements: Sequence[ast.stmt], sources: Source
         kept = call.func.attr in ("append", "extend", "insert") and isinstance(_object(function, call.func.value), list)
         if kept or call.func.attr in SENDS:
             yield call
-        rows += _rows(function, statement)
+        rows += _rows(function, statement) if not cleared else []
+        cleared = cleared or _clears(call)
         if call.func.attr == "commit":
             yield from rows
             rows = []
@@ -360,12 +385,18 @@ def _rows(function: Function, statement: ast.stmt) -> Iterator[ast.AST]:
         return
     if _method(call) == "execute":
         texts = [part.value for part in ast.walk(call) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-        if any(INSERT.match(text) and "on conflict" not in text.lower() for text in texts):
+        if any(INSERT.match(text) and not REPEATABLE.search(text) for text in texts):
             yield call
     elif _method(call) == "add" and call.args:
         added = function.meant(call.args[0])
         if isinstance(added, ast.Call) and hasattr(function.resolve(added.func), "__mapper__"):
             yield call
+
+
+def _clears(node: ast.AST) -> bool:
+    """True for a statement of SQL that deletes: what is inserted behind it may be in the place of what was deleted."""
+    texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return isinstance(node, ast.Call) and any(text.lstrip().lower().startswith("delete ") for text in texts)
 
 
 def _called(statement: ast.stmt) -> ast.Call | None:

@@ -19,6 +19,9 @@ LARGE, COSTLY = 10_000, 100_000
 """Bytes: of one value that is called large, and of what it took in all checkpoints together."""
 
 IDENTITY = frozenset(("user_id", "userid", "tenant_id", "is_admin", "permissions", "scopes", "user_role"))
+SUBJECTS = frozenset(("permissions", "scopes"))
+"""Names of rights that mean something else in other trades."""
+
 FRAMEWORK = frozenset(("thread_id", "run_id", "checkpoint_id", "checkpoint_ns"))
 SECRET = re.compile(
     r"(?:^|_)(?:api_?key|password|passwd|secret|secret_key|access_token|auth_token|bearer_token|private_key)$", re.IGNORECASE
@@ -93,7 +96,8 @@ def identity_from_state(subject: Subject) -> Iterator[Found]:
     State outlives the request in which it was true: the next caller of the thread acts as the last one, and a withdrawn right
     still counts. `configurable` is what the client may send. The rule sees the names user_id, userid, tenant_id, is_admin,
     permissions, scopes and user_role, in the source of nodes and tools. A value that a node writes, that `Send` carries, or that
-    the application itself gives to every run that can be seen, is no finding.
+    the application itself gives to every run that can be seen, is no finding; nor are permissions and scopes from the state that
+    nothing tests for what is in them: they may be those of a house.
     """
     own = _from_outside(subject)
     ours = {name for source in subject.sources for name in _configured_names(source)}
@@ -103,7 +107,7 @@ def identity_from_state(subject: Subject) -> Iterator[Found]:
             if not isinstance(node, ast.Subscript | ast.Call | ast.Attribute):
                 continue
             key = _from_state(subject, function, node) if id(function) in nodes else _from_tool_state(function, node)
-            if key is None or key not in own:
+            if key is None or key not in own or (key in SUBJECTS and not _tested(function, node)):
                 key = _from_configurable(function, node)
                 key = None if key in ours else key
             if key in IDENTITY:
@@ -127,7 +131,7 @@ def secrets_in_config(subject: Subject) -> Iterator[Found]:
                 seen.add((name, spot.line))
                 yield Found("config", spot, f"{name} ends up in the metadata of every checkpoint.")
     steps = subject.thread.steps if subject.thread else ()
-    stored = {str(key) for step in steps for key, value in step.metadata.items() if isinstance(value, str) and value}
+    stored = {str(key) for step in steps for key, value in step.metadata.items() if value is True}
     for name in sorted(stored):
         if SECRET.search(name):
             yield Found("config", None, f"{name} stands in the stored metadata of the thread.")
@@ -287,6 +291,17 @@ def _configured_names(source: Source) -> Iterator[str]:
     """The names that the application itself puts into `configurable`."""
     if "configurable" in source.text:
         yield from (name for node in source.nodes for name, _ in _config_keys(node))
+
+
+def _tested(function: Function, node: ast.AST) -> bool:
+    """True if something asks what is in an expression, or in the local name that it is given."""
+    outer = function.parent(node)
+    named = [one.id for one in outer.targets if isinstance(one, ast.Name)] if isinstance(outer, ast.Assign) else []
+    for one in (node, *(use for name in named for use in function.loads.get(name, ()))):
+        above = function.parent(one)
+        if isinstance(above, ast.Compare) and any(isinstance(how, ast.In | ast.NotIn) for how in above.ops):
+            return one is not above.left
+    return False
 
 
 def _from_state(subject: Subject, function: Function, node: ast.AST) -> str | None:

@@ -18,14 +18,17 @@ from abreast.doctor.writes import (
     adds,
     answers,
     asked_first,
+    begins_empty,
     changed,
     comes_in,
     empty,
     entries,
+    goes_over,
     keys_of,
     may_write,
     meeting,
     of_messages,
+    only_last,
     place_in,
     read_keys,
     read_later,
@@ -48,13 +51,13 @@ def history_without_reducer(subject: Subject) -> Iterator[Found]:
     The last write wins, so the conversation is one message long after that node: what the person said is gone. The rule sees
     literal lists of an AIMessage, or of what a model answered, under the keys messages, history, chat_history and conversation,
     and a message alone where a list belongs. A list that the node builds by hand from the old one is no finding, nor a prompt, a
-    summary, an answer to what another key asks, or a graph that is run without messages.
+    summary, an answer to what another key asks, or a graph that is run without messages, or only for its last message.
     """
     for node, function, key, value in writes(subject):
         channel = subject.channels.get(key)
         if channel is None or not channel.overwrites or key not in HISTORIES or not of_messages(channel, bare=True):
             continue
-        if read_keys(function) - {key} or not comes_in(subject, key):
+        if read_keys(function) - {key} or not comes_in(subject, key) or only_last(subject, key):
             continue
         literal = still(function, value)
         items = literal.elts if isinstance(literal, ast.List) else [literal]
@@ -86,7 +89,8 @@ def sent_again(subject: Subject) -> Iterator[Found]:
 
     The reducer appends what is returned to what is there, so every item doubles each time the node runs. The rule sees
     `state["x"] + [...]`, `[*state["x"], ...]`, copies of the old list and local names for it, with `operator.add` or a reducer
-    that returns `old + new`. A node that `Send` starts reads what it was sent, and is no finding.
+    that returns `old + new`. A node that `Send` starts reads what it was sent, and is no finding; nor is the first node of runs
+    that surely begin without the key.
     """
     for node, function, key, value in writes(subject):
         channel = subject.channels.get(key)
@@ -96,7 +100,8 @@ def sent_again(subject: Subject) -> Iterator[Found]:
         parts = summands(built)
         if isinstance(built, ast.List):
             parts = [one.value for one in built.elts if isinstance(one, ast.Starred)]
-        if any(old_key(function, part) == key for part in (value, *parts)) and not asked_first(function, key):
+        again = any(old_key(function, part) == key for part in (value, *parts))
+        if again and not asked_first(function, key) and not begins_empty(subject, node.name, key):
             yield Found(f"node {node.name}", function.at(value), f"returns the old {key} again, and the reducer appends it.")
 
 
@@ -104,7 +109,7 @@ def colliding_keys(subject: Subject) -> Iterator[Found]:
     """Two nodes of one step write the same key into a dict that `operator.or_` merges.
 
     One of the two results is overwritten without a word; which one depends on the names of the nodes. The rule sees literal
-    keys, and nodes that surely run together; the same constant from both is no finding.
+    keys, and nodes that surely run together; the same constant, or the same key of the state, from both is no finding.
     """
     merged = [name for name, channel in subject.channels.items() if channel.reducer is operator.or_]
     known = {(name, key): entries(subject, name, key) for name in subject.nodes for key in merged}
@@ -141,7 +146,8 @@ def order_matters(subject: Subject) -> Iterator[Found]:
 
     Several updates of one step are folded one after the other, in the order of the nodes' names: renaming a node changes the
     result, and an average of averages is none. The rule computes reducers that consist of arithmetic on their two parameters
-    and the functions sub, truediv, floordiv, mod and pow of `operator`; others are not looked into.
+    and the functions sub, truediv, floordiv, mod and pow of `operator`; others are not looked into. A difference is no finding:
+    LangGraph always takes the updates from the old value one by one, which gives the same in every order.
     """
     together = {key for pair in subject.together for key in written(subject, pair[0]) & written(subject, pair[1])}
     together |= {key for name in subject.sent for key in written(subject, name)}
@@ -153,13 +159,10 @@ def order_matters(subject: Subject) -> Iterator[Found]:
             uneven = any(
                 abs(apply(apply(a, b), c) - apply(apply(a, c), b)) > 1e-6 for a, b, c in ((2.0, 3.0, 7.0), (5.0, 2.0, 3.0))
             )
-            grouped = any(
-                abs(apply(apply(a, b), c) - apply(a, apply(b, c))) > 1e-6 for a, b, c in ((2.0, 3.0, 7.0), (5.0, 2.0, 3.0))
-            )
         except (ArithmeticError, TypeError):
             continue
-        if uneven or grouped:
-            yield Found(f"channel {channel.name}", channel.spot, "its reducer depends on the order or grouping of the updates.")
+        if uneven:
+            yield Found(f"channel {channel.name}", channel.spot, "its reducer depends on the order of the updates.")
 
 
 def picked_by_place(subject: Subject) -> Iterator[Found]:
@@ -167,7 +170,8 @@ def picked_by_place(subject: Subject) -> Iterator[Found]:
 
     The order of a fan-in is the order of the nodes' names, not that of the edges or of who finished first. A new branch, or a
     renamed node, puts something else at that place. Items must say what they are. The rule sees `state["x"][0]` in the node
-    where the parallel ones meet, if nothing else writes the list and no visible run brings items of its own.
+    where the parallel ones meet, if nothing else writes the list and no visible run brings items of its own. A node that loops
+    over the list as well may compare its items, or take any one of them for all, and is no finding.
     """
     for key, channel in subject.channels.items():
         if channel.reducer is not operator.add or channel.type is not list:
@@ -181,7 +185,7 @@ def picked_by_place(subject: Subject) -> Iterator[Found]:
             continue
         for name in meeting(subject, writers) - writers:
             for function in subject.nodes[name].functions:
-                for part in function.nodes:
+                for part in function.nodes if not goes_over(function, key) else ():
                     place = place_in(part)
                     if place is not None and isinstance(part, ast.Subscript) and given_key(function, part.value) == key:
                         yield Found(f"node {name}", function.at(part), f"takes {key}[{place}] of a parallel fan-in.")
@@ -192,7 +196,7 @@ def counter_through_add(subject: Subject) -> Iterator[Found]:
 
     The reducer adds the returned number to the old one, so the counter doubles instead of growing by one. The rule sees
     `state["n"] + ...`, `state.get("n", 0) + ...`, local names for either, and `+=`. A node that `Send` starts reads what it was
-    sent, and is no finding.
+    sent, and is no finding; nor is the first node of runs that surely begin without the key.
     """
     for node, function, key, value in writes(subject):
         channel = subject.channels.get(key)
@@ -202,7 +206,8 @@ def counter_through_add(subject: Subject) -> Iterator[Found]:
         grown = old_key(function, value) == key and raised(function, value)
         others = [part for part in parts if old_key(function, part) != key]
         again = any(key in {key_of(node, function.state) for node in ast.walk(part)} for part in others)
-        if (grown or (len(others) < len(parts) and not again)) and not asked_first(function, key):
+        twice = grown or (len(others) < len(parts) and not again)
+        if twice and not asked_first(function, key) and not begins_empty(subject, node.name, key):
             yield Found(f"node {node.name}", function.at(value), f"returns {key} plus something; the reducer adds it again.")
 
 
@@ -211,14 +216,15 @@ def whole_state(subject: Subject) -> Iterator[Found]:
 
     Every list with `operator.add` doubles although the node did not touch it. A node returns the keys that it changed; all
     others keep their values. The rule sees `return state`, a spread state, and copies of it, without the keys that the node
-    has bound anew or taken out.
+    has bound anew or taken out, and those that runs surely begin without, in their first node.
     """
     adding = {name for name, channel in subject.channels.items() if adds(subject, channel)}
     for node in subject.nodes.values():
         given = keys_of(node.input_schema, adding)
         for function in node.functions:
             for update in updates(function):
-                doubled = sorted(name for name in adding - set(update.written) - update.without if name in given)
+                kept = adding - set(update.written) - update.without
+                doubled = sorted(name for name in kept if name in given and not begins_empty(subject, node.name, name))
                 if update.whole and doubled:
                     yield Found(f"node {node.name}", function.at(update.node), f"returns the whole state: {doubled[0]} doubles.")
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from abreast.doctor.flow import MUTATING
+from abreast.doctor.flow import LOOPS, MUTATING
 from abreast.doctor.rule import Found, Rule
 from abreast.doctor.runs import RUNS, Run
-from abreast.doctor.sources import MISSING, Function, Source, walk
+from abreast.doctor.sources import MISSING, Function, Source, parent_of, walk
 from abreast.doctor.subject import Subject
 from abreast.doctor.updates import is_name, key_of, updates
 
@@ -76,7 +76,7 @@ def compiled_per_request(subject: Subject) -> Iterator[Found]:
     It costs time, and a checkpointer that is made beside it forgets each conversation at once. The rule sees the compilation of
     a graph of the module, or of an agent, from nothing that the call brings, and that nothing changes: in nodes and tools, and
     in functions that run it under a `thread_id` from their parameters. What is kept for the next time (in a global, an attribute,
-    a dict) is no finding, and neither is what the function hands on.
+    a dict) is no finding, and neither is what the function hands on, or what it runs several times in a loop.
     """
     for node in subject.nodes.values():
         for function in node.functions:
@@ -91,7 +91,7 @@ def compiled_per_request(subject: Subject) -> Iterator[Found]:
                 continue
             owner = run.func.value
             call = made.get(owner.id) if isinstance(owner, ast.Name) else owner
-            if not isinstance(call, ast.Call) or not body.makes(call):
+            if not isinstance(call, ast.Call) or not body.makes(call) or _in_loop_without(body.tree, run, call):
                 continue
             if any(body.from_caller(value) for value in body.thread_ids(run)):
                 yield Found("graph", body.source.spot(call), "each call of this function compiles the same graph.")
@@ -294,6 +294,17 @@ def _kept(tree: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> bool:
             used = parents[id(node)]
             if not isinstance(used, ast.Attribute) or used.attr not in RUNS:
                 return True
+    return False
+
+
+def _in_loop_without(tree: ast.AST, run: ast.AST, call: ast.Call) -> bool:
+    """True if a run stands in a loop of a function, and the compilation before the loop."""
+    outer = parent_of(run)
+    while outer is not None and outer is not tree:
+        loop = isinstance(outer, (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
+        if loop and not any(part is call for part in ast.walk(outer)):
+            return True
+        outer = parent_of(outer)
     return False
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from abreast.doctor.bindings import bindings, says
 from abreast.doctor.findings import Spot
 from abreast.doctor.rule import Found, Rule
-from abreast.doctor.sources import Function
+from abreast.doctor.runs import Run
+from abreast.doctor.sources import Function, parent_of
 from abreast.doctor.subject import Node, Subject
 
 
@@ -71,13 +72,14 @@ def no_way_to_stop(subject: Subject) -> Iterator[Found]:
 
     An edge to END beside them stops nothing: the fixed edges are followed all the same, also after `Command(goto=END)`. The rule
     looks at circles with a tool node, or with a model that has tools, which fixed edges lead into. It is silent where a node
-    raises, or a file says `interrupt` or `PARENT`.
+    raises, a file says `interrupt` or `PARENT`, or a caller may leave the stream or expects its GraphRecursionError.
     """
     pausing = any(getattr(subject.graph, name, None) for name in ("interrupt_before_nodes", "interrupt_after_nodes"))
     of_tools = {one.node.name for one in bindings(subject)} | {
         node.name for node in subject.nodes.values() if _is_tool_node(node)
     }
     seen: set[str] = set()
+    pausing = pausing or any(_may_leave(run) for run in (*subject.runs, *subject.unclear_runs))
     for name in sorted(of_tools & _reached(subject, "__start__")):
         if name in seen:
             continue  # its circle is known
@@ -97,6 +99,21 @@ def no_way_to_stop(subject: Subject) -> Iterator[Found]:
         if not says(subject, functions, ("interrupt", "PARENT")):
             path = " and ".join(sorted(circle))
             yield Found("graph", functions[0].spot, f"fixed edges lead in a circle through {path}, and nothing ends it.")
+
+
+def _may_leave(run: Run) -> bool:
+    """True for a stream that its caller may stop to read, or hands on to somebody who may."""
+    if not isinstance(run.call.func, ast.Attribute) or "stream" not in run.call.func.attr:
+        return False
+    loop = parent_of(run.call)
+    if not isinstance(loop, ast.For | ast.AsyncFor):
+        return True
+    leaving = (ast.Break, ast.Return, ast.Yield, ast.Raise)
+    outer: ast.AST | None = loop
+    while (outer := parent_of(outer)) is not None:
+        if isinstance(outer, ast.Try) and any("GraphRecursionError" in ast.unparse(one.type or one) for one in outer.handlers):
+            return True
+    return any(isinstance(part, leaving) for line in loop.body for part in ast.walk(line))
 
 
 def _is_tool_node(node: Node) -> bool:

@@ -98,7 +98,7 @@ def told_apart(subject: Subject) -> Iterator[Found]:
     """
     for tools in _models(subject):
         for first, second in itertools.combinations(tools, 2):
-            alike = _words(first.tool.description) == _words(second.tool.description)
+            alike = first.tool.description.lower().split() == second.tool.description.lower().split()
             if alike and first.name != second.name and _shape(first) == _shape(second):
                 yield Found(f"tool {second.name}", second.spot, f"its description and parameters are those of {first.name}.")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from abreast.doctor.bindings import bindings, says
+from abreast.doctor.flow import in_loop
 from abreast.doctor.rule import Found, Rule
 from abreast.doctor.sources import MISSING, Function
 from abreast.doctor.subject import Subject
@@ -85,7 +86,8 @@ def changed_state(subject: Subject) -> Iterator[Found]:
     """A tool assigns to a key of `runtime.state` and returns no Command.
 
     What a tool is given is a copy of the keys; the assignment is seen by nobody, not even by the next step. The rule sees
-    assignments and `update` on the state of a ToolRuntime parameter, in tools none of whose returns is a Command.
+    assignments and `update` on the state of a ToolRuntime parameter, in tools none of whose returns is a Command. A tool that
+    goes on to read the state, or hands it on, may use the copy as its scratch paper, and is no finding.
     """
     for tool in subject.tools:
         function = tool.function
@@ -93,7 +95,7 @@ def changed_state(subject: Subject) -> Iterator[Found]:
             continue
         runtimes = set(_runtimes(function))
         for part in function.nodes:
-            if _assigns_state(function, part, runtimes):
+            if _assigns_state(function, part, runtimes) and not _used_after(function, part, runtimes):
                 yield Found(f"tool {tool.name}", function.at(part), "it changes runtime.state, which reaches nobody.")
 
 
@@ -142,6 +144,26 @@ def _assigns_state(function: Function, node: ast.AST, runtimes: set[str]) -> boo
         return _is_state(function.meant(node.func.value), runtimes)
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
     return any(isinstance(target, ast.Subscript) and _is_state(function.meant(target.value), runtimes) for target in targets)
+
+
+def _used_after(function: Function, changing: ast.AST, runtimes: set[str]) -> bool:
+    """True if the state, or the runtime around it, is read or handed on behind a change, or in the same loop."""
+    loop = in_loop(function, changing)
+    inside = {id(part) for part in ast.walk(changing)}
+    for name, found in function.loads.items():
+        for use in found:
+            outer = function.parent(use)
+            whole = outer if isinstance(outer, ast.Attribute) and outer.attr == "state" else use
+            if not _is_state(function.meant(whole) if isinstance(whole, ast.expr) else whole, runtimes):
+                whole = use
+                if name not in runtimes or isinstance(outer, ast.Attribute):
+                    continue
+            written = isinstance(above := function.parent(whole), ast.Subscript) and not isinstance(above.ctx, ast.Load)
+            later = use.lineno > (getattr(changing, "end_lineno", None) or 0)
+            again = loop is not None and any(part is use for part in ast.walk(loop))
+            if not written and id(use) not in inside and (later or again):
+                return True
+    return False
 
 
 def _is_state(node: ast.AST, runtimes: set[str]) -> bool:
