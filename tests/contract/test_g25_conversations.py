@@ -118,7 +118,9 @@ def test_g25_citations_are_kept(desk):
             {
                 "type": "text",
                 "text": "The movers come at nine.",
-                "annotations": [{"type": "citation", "url": "https://movers.example/plan", "title": "Plan", "cited_text": "9:00"}],
+                "annotations": [
+                    {"type": "citation", "url": "https://movers.example/plan", "title": "Plan", "cited_text": "9:00"}
+                ],
             }
         ]
     )
@@ -176,7 +178,9 @@ def test_g25_an_answer_is_not_marked_by_what_its_reader_may_not_read(desk):
 
 def test_g25_a_turn_that_wrote_rests_on_what_it_wrote(desk):
     one = desk(
-        calls("update_plan", id="p1", version="r3", title="Seongsu"), "done", tools=lambda hub: hub.tools(Plan, write={"update_plan"})
+        calls("update_plan", id="p1", version="r3", title="Seongsu"),
+        "done",
+        tools=lambda hub: hub.tools(Plan, write={"update_plan"}),
     )
     thread = one.thread()
     one.ask(thread)
@@ -287,7 +291,12 @@ def test_busy_enqueue(desk):
     ]
     done = [event.data["run"] for event in of_type(one.settled(thread), "done")]
     assert done[1:] == [second.id, third.id]
-    assert [m.text.split("\n\n")[0] for m in one.model.requests[-1][:-1]] == ["first question", "at last", "second question", "second"]
+    assert [m.text.split("\n\n")[0] for m in one.model.requests[-1][:-1]] == [
+        "first question",
+        "at last",
+        "second question",
+        "second",
+    ]
 
 
 def test_busy_interrupt_keeps_what_was_said(desk):

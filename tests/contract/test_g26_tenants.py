@@ -60,7 +60,9 @@ def told(one, verb, caller, ids):
     return type(error.value), error.value.message, error.value.fields
 
 
-@pytest.mark.parametrize("caller", [STRANGER, JUNHO, Caller("t2", "mina", frozenset({"approver", "operator"}))], ids=["stranger", "neighbour", "roles"])
+@pytest.mark.parametrize(
+    "caller", [STRANGER, JUNHO, Caller("t2", "mina", frozenset({"approver", "operator"}))], ids=["stranger", "neighbour", "roles"]
+)
 def test_g26_somebody_elses_ids_are_absent_on_every_verb(desk, caller):
     one, ids = waiting_desk(desk)
     nothing = {name: f"{wanted[0]}_{'0' * 32}" for name, wanted in ids.items()}

@@ -29,9 +29,7 @@ class TurnRead:
     partial: str = field(default="", compare=False)
 
 
-def turn_of(
-    messages: Sequence[BaseMessage], question: str, kinds: Mapping[str, str], heard: Sequence[ToolUse] = ()
-) -> TurnRead:
+def turn_of(messages: Sequence[BaseMessage], question: str, kinds: Mapping[str, str], heard: Sequence[ToolUse] = ()) -> TurnRead:
     """The turn that answers the message with this id. `kinds` maps the hub's tools to the entity types they are about,
     `heard` is what was heard of the tools as they ran: which approval let them, and what a person put in its arguments' place.
     """

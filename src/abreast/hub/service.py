@@ -353,9 +353,7 @@ class Service:
     def _executor(self) -> Executor:
         core = self._core
         pauses = agents_module("pauses").Pauses(core.access, core.approvals)
-        means = agents_module("attempt").Means(
-            core.access, self._execution, core.runner, pauses, self._previews, core.signals
-        )
+        means = agents_module("attempt").Means(core.access, self._execution, core.runner, pauses, self._previews, core.signals)
         return agents_module("executor").Executor(  # type: ignore[no-any-return]
             means, self._agents, concurrency=self._concurrency, seconds=core.lease_seconds
         )
