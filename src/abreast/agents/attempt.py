@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
-from abreast.access import Access, Operation, aperform
-from abreast.access.signals import Signals
+from abreast.access import Operation
 from abreast.agents.answers import passing
-from abreast.agents.pauses import Pauses, Resumed
-from abreast.agents.previews import Previews
-from abreast.agents.runner import Attempt, Runner, RunResult, Validator
+from abreast.agents.pauses import Resumed
+from abreast.agents.recording import Recording
+from abreast.agents.runner import Attempt, RunResult
 from abreast.agents.scope import RunScope
+from abreast.agents.served import Means, NotAllowed, Served, context_of
 from abreast.agents.state import KEY
 from abreast.agents.translating import Translator, uses
 from abreast.agents.turns import TurnRead, turn_of
 from abreast.core.basis import basis_of
-from abreast.core.execution import Claimed, Ended, Execution
+from abreast.core.execution import Claimed, Ended
 from abreast.core.lease import busy_error
 from abreast.core.plain import as_json
 from abreast.core.runs import ROOT
-from abreast.errors import AbreastError, LeaseLostError, RefusedError, ThreadBusyError, UnavailableError
-from abreast.records import Acknowledge, Event, Message, Thread, ToolUse
+from abreast.errors import AbreastError, LeaseLostError, ThreadBusyError, UnavailableError
+from abreast.records import Event, Message, ToolUse
 from abreast.telemetry import log
 from abreast.types import Lease, Told
-
-POLL = 1.0
-"""Seconds at most until a process hears what another one has stored."""
-
-GAP = 0.02
-"""Seconds that events of a run wait for others, to be stored in one transaction with them."""
 
 _REST = 0.25
 """Seconds that a run rests after an error that may pass, twice as long after each further one."""
@@ -46,62 +38,9 @@ _REST = 0.25
 _SEED = 50
 """Messages that an engine which has forgotten a conversation is told of it."""
 
-ContextOf = Callable[[Thread, str], Any]
-"""The thread and the person in; the run context out, built anew each time, or None where the person has no access."""
-
-MemoryOf = Callable[[Mapping[str, Any]], Any]
-"""Final state in; the working memory that the turn leaves, as JSON, or None for what was there before."""
-
-
-@dataclass(frozen=True)
-class Served:
-    """One agent of a service, and how its runs are executed."""
-
-    name: str
-    agent: Any
-    context: ContextOf
-    validate: Sequence[Validator] = ()
-    memory: MemoryOf | None = None
-    acknowledge: Acknowledge = "run"
-    config: RunnableConfig | None = None
-    kinds: Callable[[], Mapping[str, str]] = dict
-
 
 class _Refused(Exception):
     """A person refused the node before which the graph stopped."""
-
-
-class NotAllowed(Exception):
-    """The person of a run has no access to its conversation any more."""
-
-
-async def context_of(served: Served, thread: Thread, user: str) -> Any:
-    """The run context, as the application builds it now. Raises NotAllowed."""
-    try:
-        made = served.context(thread, user)
-        if inspect.isawaitable(made):
-            made = await made
-    except RefusedError as error:
-        raise NotAllowed from error
-    if made is None:
-        raise NotAllowed
-    return made
-
-
-@dataclass(frozen=True)
-class Means:
-    """What an attempt works with."""
-
-    access: Access
-    execution: Execution
-    runner: Runner
-    pauses: Pauses
-    previews: Previews
-    signals: Signals
-
-    def do(self, operation: Operation[Any]) -> Awaitable[Any]:
-        """What an operation returns."""
-        return aperform(self.access, operation)
 
 
 class RunAttempt:
@@ -109,12 +48,8 @@ class RunAttempt:
 
     def __init__(self, means: Means, served: Served | None, claimed: Claimed, wanted: Callable[[], str | None]) -> None:
         self._means, self._served, self._claimed, self._wanted = means, served, claimed, wanted
-        self._events: list[Event] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._record = Recording(means, claimed)
         self._translator: Translator | None = None
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
         self.rests = 0.0
         """Seconds until the thread's next attempt, where this one met an error that may pass."""
         self._workspaces: Sequence[str] = ()
@@ -135,7 +70,7 @@ class RunAttempt:
         state = await served.agent.aget_state(config) if begun else None
         resumed = await means.pauses.resumed(served.agent, state, claimed) if begun else None
         known = uses(await means.do(means.execution.tools(claimed.thread.id, claimed.run.id))) if resumed is not None else ()
-        translator = self._translator = Translator(claimed.thread.id, claimed.run.id, self._sink, known)
+        translator = self._translator = Translator(claimed.thread.id, claimed.run.id, self._record.take, known)
         self._workspaces = means.runner.workspaces_of(context)
         if resumed is not None and resumed.waits:
             await self._park(None, state)
@@ -222,72 +157,6 @@ class RunAttempt:
             for one in found
             if one.content.strip()
         ]
-
-    # -- while it goes on ----------------------------------------------------------------------------------------
-
-    def _sink(self, event: Event) -> None:
-        """Takes an event from whichever thread it comes."""
-        if event.type == "assistant.delta":
-            self._means.previews.publish(self._claimed.thread.id, event)
-            return
-        self._events.append(event)
-        try:
-            inside = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            inside = False
-        # What a tool is called with is known before a person is asked about it.
-        at_once = event.type == "tool.proposed"
-        if inside:
-            self._begin_flush(at_once)
-        else:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._begin_flush, at_once)
-
-    def _begin_flush(self, at_once: bool) -> None:
-        if self._flushing is not None or self._closed or not self._events:
-            return
-        if not at_once:
-            if self._timer is None:
-                self._timer = self._loop.call_later(GAP, self._begin_flush, True)
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._flushing = self._loop.create_task(self._flush())
-
-    async def _flush(self) -> None:
-        """Stores what has come, in the order in which it came, beside the run: what comes meanwhile goes together."""
-        try:
-            some, self._events = self._events, []
-            await self._append(some)
-        finally:
-            self._flushing = None
-            self._begin_flush(any(event.type == "tool.proposed" for event in self._events))
-
-    async def _append(self, events: Sequence[Event]) -> None:
-        """Stores events now; or later, with what ends the attempt: the run itself needs none of them."""
-        for attempt in range(5):
-            try:
-                stored = await self._means.do(self._means.execution.append(self._claimed, events))
-                self._means.previews.publish(self._claimed.thread.id, *stored)
-                return
-            except UnavailableError:
-                await asyncio.sleep(0.1 * 2**attempt)
-            except Exception:
-                log.warning("events of the run %s could not be stored", self._claimed.run.id, exc_info=True)
-                break
-        self._closed, self._events = True, [*events, *self._events]
-
-    async def _rest(self) -> list[Event]:
-        """The events that are not stored yet; they go with what ends the attempt."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._flushing is not None:
-            with suppress(Exception):
-                await asyncio.shield(self._flushing)
-        some, self._events = self._events, []
-        return some
 
     # -- its end -------------------------------------------------------------------------------------------------
 
@@ -438,7 +307,7 @@ class RunAttempt:
 
     async def _stored(self, ending: Callable[[Sequence[Event]], Operation[list[Event]]]) -> None:
         """Writes what ends the attempt. The database may be away for a moment: the lease is kept, and it is tried again."""
-        events = await self._rest()
+        events = await self._record.rest()
         for attempt in range(6):
             try:
                 stored = await self._means.do(ending(events))
@@ -446,11 +315,11 @@ class RunAttempt:
                 return
             except UnavailableError:
                 if attempt == 5:
-                    self._events = [*events, *self._events]
+                    self._record.keep(events)
                     raise
                 await asyncio.sleep(0.1 * 2**attempt)
             except Exception:
-                self._events = [*events, *self._events]  # they go with whatever ends the attempt then
+                self._record.keep(events)  # they go with whatever ends the attempt then
                 raise
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from abreast.agents.attempt import POLL, Means, RunAttempt, Served
+from abreast.agents.attempt import RunAttempt
+from abreast.agents.served import POLL, Means, Served
 from abreast.core.execution import Claimed
 from abreast.errors import LeaseLostError, ThreadBusyError, UnavailableError
 from abreast.telemetry import log
@@ -19,8 +20,16 @@ RUNS = "runs"
 class Executor:
     """Executes the runs of one hub in one event loop."""
 
-    def __init__(self, means: Means, agents: Mapping[str, Served], *, concurrency: int, seconds: float) -> None:
-        self._means, self._agents = means, agents
+    def __init__(
+        self,
+        means: Means,
+        agents: Mapping[str, Served],
+        *,
+        concurrency: int,
+        seconds: float,
+        others: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._means, self._agents, self._others = means, agents, others
         self._concurrency, self._seconds = concurrency, seconds
         self._going: dict[str, tuple[Claimed, asyncio.Task[None]]] = {}
         self._ends: dict[str, str] = {}
@@ -39,6 +48,9 @@ class Executor:
         """Ends the work of this process: runs that are going on go back to the queue, for whoever comes next."""
         self._stopping = True
         self.wake()
+        if self._main is not None:
+            # A run that it is just taking must be given back like the others.
+            await asyncio.wait([self._main], timeout=self._seconds)
         tasks = [task for _, task in self._going.values()]
         for task in tasks:
             task.cancel()
@@ -67,7 +79,7 @@ class Executor:
                 self._looked = now + self._seconds / 3
                 await self._upkeep()
             await self._end_wanted()
-            while len(self._going) + self._kept < self._concurrency and await self._take():
+            while len(self._going) + self._kept < self._concurrency and not self._stopping and await self._take():
                 pass
         except UnavailableError:
             log.warning("the runs that wait could not be read; they are looked for again")
@@ -75,6 +87,7 @@ class Executor:
             log.exception("looking for runs failed; it is tried again")
 
     async def _upkeep(self) -> None:
+        await self._means.do(self._means.execution.lives(list(self._going)))
         for run in await self._means.do(self._means.execution.recover()):
             self._means.previews.signal(run.thread)
         for approval in await self._means.do(
@@ -94,7 +107,7 @@ class Executor:
     async def _take(self) -> bool:
         now = asyncio.get_running_loop().time()
         self._later = {thread: until for thread, until in self._later.items() if until > now}
-        claimed = await self._means.do(self._means.execution.claim(set(self._later)))
+        claimed = await self._means.do(self._means.execution.claim(set(self._later), self._others()))
         if claimed is None:
             return False
         self._begin(claimed)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from abreast.access import Access, Operation
 from abreast.agents.calls import WorkspacesOf, saver_of
-from abreast.agents.intent import EDITED, Intent, intent_of, messages_of
+from abreast.agents.intent import EDITED, Intent, beside, intent_of, messages_of
 from abreast.agents.scope import running
 from abreast.core import policy
 from abreast.core.approvals import Approvals, Check
@@ -137,11 +137,13 @@ class Gatekeeper:
             intent = intent_of(runtime, gated.name, arguments, repeatable=True)
         if intent is None or runtime is None:
             return self._outside(gated, rule, arguments, None)
+        # Whoever decides sees what will run, also what no model has asked for.
+        intent = replace(intent, asked={**intent.asked, **beside(gated.schema, intent.asked, arguments)})
         passage = Passage(arguments, intent)
         thread, call = _thread(runtime), intent.place if gated.plain else intent.mutation
         waits = self._stored and bool(thread and call) and saver_of(runtime.config or {}) is not None
         known: Approval | None = None
-        if waits and self._may_have_row(intent.made_by):
+        if waits and (intent.repeats or self._may_have_row(intent.made_by)):
             known = yield from self._approvals.find(thread, policy.approval_id(thread, call or ""))
         if known is None:
             gate = policy.gate_of(rule, gated.name, json.loads(json.dumps(intent.asked)), runtime.context)

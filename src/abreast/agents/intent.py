@@ -109,6 +109,19 @@ def _asked(place: _Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]
     return _plain({key: arguments.get(key, value) for key, value in said.items()})  # type: ignore[no-any-return]
 
 
+def beside(schema: Mapping[str, Any] | None, asked: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a call has though the model did not give them, where they are not the tool's own defaults: what a
+    middleware has put in. A default that is made anew at each call cannot be told from that, and does not count."""
+    properties: Mapping[str, Any] = (schema or {}).get("properties") or {}
+    required: Collection[str] = (schema or {}).get("required") or ()
+    found: dict[str, Any] = _plain({key: value for key, value in arguments.items() if key in properties and key not in asked})
+    return {
+        key: value
+        for key, value in found.items()
+        if key in required or ("default" in properties[key] and properties[key]["default"] != value)
+    }
+
+
 def messages_of(state: Any) -> Sequence[BaseMessage]:
     """The messages of a graph's state, whatever it is made of; empty if it has none."""
     if isinstance(state, Mapping):

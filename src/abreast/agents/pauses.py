@@ -54,7 +54,7 @@ class Pauses:
         answers: dict[str, Any] = {}
         answered: list[Approval] = []
         for one in state.interrupts:
-            if _is_gate(one.value):
+            if _is_gate(one.value, rows):
                 continue
             row = next((r for r in reversed(rows) if r.kind == "interrupt" and r.question["interrupt"] == one.id), None)
             if row is None or row.decision is None or await self._used(row):
@@ -65,6 +65,8 @@ class Pauses:
             return Resumed(waits=False, input=Command(resume=answers), answered=answered)
         stands = bool(state.next) and not state.interrupts
         node = [row for row in rows if row.kind == "node"] if stands else []
+        if stands and await _is_stopped(agent, state) and not _all_asked(state, claimed, node):
+            return Resumed(waits=True)  # its process died before anybody was asked
         return Resumed(waits=False, node=bool(node), decided=node)
 
     async def _rows(self, claimed: Claimed) -> list[Approval]:
@@ -93,7 +95,7 @@ class Pauses:
         made: list[Approval] = []
         checkpoint = (state.config.get("configurable") or {}).get("checkpoint_id")
         for one in state.interrupts:
-            if _is_gate(one.value):
+            if _is_gate(one.value, known):
                 continue
             before = [r for r in known if r.kind == "interrupt" and r.question["interrupt"] == one.id]
             call = json.dumps(["interrupt", one.id, checkpoint, len([r for r in before if r.status != "open"])])
@@ -110,7 +112,7 @@ class Pauses:
                 self._approval(claimed, name, "node", call["name"], arguments, call["id"], Policy(), workspaces, None, None)
             )
         if not calls:
-            name = json.dumps(["node", list(state.next), checkpoint])
+            name = _node(state)
             policy_ = Policy(decisions=frozenset({"approve", "reject"}))
             made.append(self._approval(claimed, name, "node", state.next[0], {}, None, policy_, workspaces, (), None))
         return made
@@ -168,25 +170,24 @@ class Pauses:
         waiting = {call["id"]: call for call in _waiting(messages)}
         if not waiting:
             return not any(row.status not in ("approved", "edited") for row in decided)
-        rows = {row.call: row for row in decided}
         newest = next(m for m in reversed(messages) if isinstance(m, AIMessage))
+        calls: list[Any] = []
         allowed, refused = [], []
         for call in newest.tool_calls:
-            row = rows.get(call["id"])
-            if call["id"] not in waiting or row is None:
+            row = _row_of(call, decided) if call["id"] in waiting else None
+            if row is None or row.status == "approved":
                 allowed.append(call)
             elif row.status == "edited" and row.decision is not None:
                 allowed.append({**call, "args": dict(row.decision.arguments or {})})
-            elif row.status == "approved":
-                allowed.append(call)
             else:
                 refused.append(_refusal(call, row))
+                calls.append(call)
+                continue
+            calls.append(allowed[-1])
         pushed = any(task.path and task.path[0] == "__pregel_push" for task in state.tasks)
         if refused and len(refused) == len(newest.tool_calls):
             await agent.aupdate_state(place, {"messages": refused}, as_node=state.next[0])
         elif pushed:
-            edited = {call["id"]: call for call in allowed}
-            calls = [edited.get(call["id"], call) for call in newest.tool_calls]
             await agent.aupdate_state(place, {"messages": [newest.model_copy(update={"tool_calls": calls}), *refused]})
         else:
             told = "\n".join([newest.text, *(f"({r.name} did not run: {r.text})" for r in refused)]).strip()
@@ -221,9 +222,51 @@ def check_answer(question: Any, message: Any) -> None:
             raise DecisionError(f"Decision {at + 1} needs a message.")
 
 
-def _is_gate(value: Any) -> bool:
-    """Whether the gate in one of the hub's tools asked this: its row is there, and the tool looks at it by itself."""
-    return isinstance(value, Mapping) and isinstance(value.get("approval"), str) and value["approval"].startswith("a_")
+def _is_gate(value: Any, known: Sequence[Approval]) -> bool:
+    """Whether the gate in one of the hub's tools asked this: its row is there, and the tool looks at it by itself. What only
+    looks like it is a question of the application's own."""
+    return isinstance(value, Mapping) and any(value.get("approval") == row.id for row in known)
+
+
+async def _is_stopped(agent: Any, state: Any) -> bool:
+    """Whether the graph stands where it was compiled to stop, and not in a node that has begun."""
+    before, after = (_named(getattr(agent, f"interrupt_{when}_nodes", ())) for when in ("before", "after"))
+    if before == "*" or any(node in before for node in state.next):
+        return True
+    if not after or state.parent_config is None:
+        return False
+    ran = (await agent.aget_state(state.parent_config)).next
+    return after == "*" or any(node in after for node in ran)
+
+
+def _named(nodes: Any) -> Any:
+    return nodes if nodes == "*" else tuple(nodes or ())
+
+
+def _all_asked(state: Any, claimed: Claimed, rows: Sequence[Approval]) -> bool:
+    """Whether people were asked about everything that the graph waits with."""
+    calls = _waiting(state.values.get("messages") or ())
+    if calls:
+        return all(_row_of(call, rows) is not None for call in calls)
+    name = policy.approval_id(claimed.thread.id, _node(state))
+    return any(row.id == name for row in rows)
+
+
+def _node(state: Any) -> str:
+    """What names the request to go on behind a stop where no tool call waits."""
+    return json.dumps(["node", list(state.next), (state.config.get("configurable") or {}).get("checkpoint_id")])
+
+
+def _row_of(call: Mapping[str, Any], rows: Sequence[Approval]) -> Approval | None:
+    """The newest request about this very call, as the model made it or as a person has edited it. Ids alone are not enough:
+    models give them twice."""
+    wanted = policy.digest(call["name"], as_json(call["args"], "the arguments"))
+    for row in reversed(rows):
+        edited = row.decision.arguments if row.decision is not None else None
+        known = {row.digest} if edited is None else {row.digest, policy.digest(row.tool, edited)}
+        if row.call == call["id"] and row.tool == call["name"] and wanted in known:
+            return row
+    return None
 
 
 def _waiting(messages: Sequence[BaseMessage]) -> list[Any]:

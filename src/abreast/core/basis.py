@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from abreast.core.read import Reader
@@ -51,15 +52,16 @@ class Marking:
         for message in messages:
             changes: list[ChangeEvent] = []
             for workspace, revision in (message.basis.revisions if message.basis else {}).items():
-                assert message.basis is not None
-                changes += yield from self._since(workspace, revision, message.basis, last)
+                changes += yield from self._since(workspace, revision, message, last)
             shown = tuple(said(change) for change in sorted(changes, key=lambda c: -c.revision)[:SHOWN])
             made.append(replace(message, outdated=bool(shown), changes=shown))
         return tuple(made)
 
     def _since(
-        self, workspace: str, revision: int, basis: Basis, last: Mapping[tuple[str, str, str], int]
+        self, workspace: str, revision: int, message: Message, last: Mapping[tuple[str, str, str], int]
     ) -> Flow[list[ChangeEvent]]:
+        basis = message.basis
+        assert basis is not None
         narrowed: list[dict[str, Any]] = (
             [{}]
             if basis.entities is None
@@ -77,8 +79,20 @@ class Marking:
                 )
             except (InputError, NotTrackedError):
                 continue  # a workspace or a kind of row that is not here any more
-            found += [event for event in events if event.revision > revision]
+            found += [event for event in events if event.revision > revision and not _made_by(message, event)]
         return found
+
+
+def _made_by(message: Message, event: ChangeEvent) -> bool:
+    """Whether the turn of this answer made the change itself, behind the last call of its model: the answer tells of it. What
+    its conversation wrote since the model was asked and before the answer was stored, no other turn can have written."""
+    return event.thread == message.thread and _moment(event.at) <= _moment(message.created_at)
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    known = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return known.replace(microsecond=known.microsecond // 1000 * 1000)  # messages say no more
 
 
 def _wanted(messages: Sequence[Message]) -> list[tuple[str, str, list[str]]]:

@@ -72,7 +72,10 @@ class Conversations:
                 agent=thread.agent,
                 title=thread.title,
             )
-            return (yield from self.find(thread.id, access))
+            found = yield from self.find(thread.id, access)
+            if (found.workspace, found.agent) != (thread.workspace, thread.agent):
+                raise InputError("This name of a request stands for another conversation. A new one needs a new one.")
+            return found
 
         return (yield from write(flow))
 

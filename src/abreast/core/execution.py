@@ -59,19 +59,20 @@ class Execution:
     runs: Runs
     leased: bool = True
 
-    def claim(self, skip: Collection[str]) -> Operation[Claimed | None]:
-        """Takes the oldest run whose turn it is, but none of these threads; None where there is none."""
+    def claim(self, skip: Collection[str], others: Collection[str] = ()) -> Operation[Claimed | None]:
+        """Takes the oldest run whose turn it is, but none of these threads, and none of these agents, whom another service
+        has; None where there is none."""
         yield from self.runs.verify()
 
         def flow() -> Flow[Claimed | None]:
             # Their threads are locked, and nobody waits for that: whoever locks a run has locked its thread before.
-            for known in (yield from self._waiting(skip, locked=True)):
+            for known in (yield from self._waiting(skip, others, locked=True)):
                 if (claimed := (yield from self.take(known))) is not None:
                     return claimed
             return None
 
         # Most looks find nothing, and a look is cheaper than a transaction.
-        if not (yield from read(lambda: self._waiting(skip, locked=False))):
+        if not (yield from read(lambda: self._waiting(skip, others, locked=False))):
             return None
         return (yield from write(flow))
 
@@ -100,8 +101,10 @@ class Execution:
         if claimed.lease is not None:
             yield leases.release_statement(self.runs.dialect, self.runs.schema, thread=claimed.thread.id, run=claimed.holder)
 
-    def _waiting(self, skip: Collection[str], *, locked: bool) -> Flow[list[Run]]:
-        rows = yield runs.candidates_statement(self.runs.dialect, self.runs.schema, limit=2 + len(skip), locked=locked)
+    def _waiting(self, skip: Collection[str], others: Collection[str], *, locked: bool) -> Flow[list[Run]]:
+        rows = yield runs.candidates_statement(
+            self.runs.dialect, self.runs.schema, limit=2 + len(skip), locked=locked, but=others
+        )
         return [known for known in map(runs.read_run, rows) if known.thread not in skip]
 
     def _claimed(self, known: Run, holder: str) -> Flow[Claimed]:
@@ -140,6 +143,15 @@ class Execution:
             return (yield from self.runs.tell(claimed.thread.id, *events))
 
         return (yield from write(flow))
+
+    def lives(self, holders: Sequence[str]) -> Operation[None]:
+        """These attempts are going on: what a lease's heartbeat says, where there are no leases."""
+        if holders and not self.leased:
+
+            def flow() -> Flow[None]:
+                yield runs.lives_statement(self.runs.dialect, self.runs.schema, holders=holders)
+
+            yield from write(flow)
 
     def wanted(self, holders: Sequence[str]) -> Operation[dict[str, str]]:
         """How somebody wants these attempts to end."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from abreast.access import Operation, read, snapshot, write
 from abreast.core.conversations import Conversations, access_of, check_text, known_id, listing, new_id, page
-from abreast.errors import AbsentError, NotAllowedError, ThreadBusyError
+from abreast.errors import AbsentError, InputError, NotAllowedError, ThreadBusyError
 from abreast.records import KEEP, OPERATOR, Caller, Event, Listing, OnBusy, Run
 from abreast.store import conversations, cursors, runs
 from abreast.store.schema import DialectName
@@ -72,6 +72,7 @@ class Runs:
             found = yield from self.conversations.own(thread, caller)
             yield from self.lock(found.id)
             if named is not None and (known := (yield self.found(found.id, run))):
+                yield from self._must_say(found.id, message, text)
                 return runs.read_run(known[0]), [], None
             going = [runs.read_run(row) for row in (yield self.open_of(found.id))]
             if going and on_busy == "reject":
@@ -247,6 +248,12 @@ class Runs:
         yield from self.pending.withdraw(one.thread, one.id)
         yield self.put(one, "cancelled")
         return (yield from self.tell(one.thread, self.event("done", one.thread, one.id, status="cancelled")))
+
+    def _must_say(self, thread: str, message: str, text: str) -> Flow[None]:
+        """Raises InputError where a request's name comes again with something else to say, which would be lost silently."""
+        rows = yield conversations.message_statement(self.dialect, self.schema, thread=thread, message=message)
+        if rows and conversations.read_message(rows[0], thread).content != text:
+            raise InputError("This name of a request stands for another message. A new message needs a new one.")
 
     def _place(self, thread: str, parent: str | None) -> Flow[tuple[str | None, str]]:
         """Where a branch begins: behind this message, or before all."""

@@ -58,6 +58,20 @@ class Source:
     def spot(self, node: ast.AST) -> Spot:
         return Spot(self.file, getattr(node, "lineno", 1))
 
+    def hands_on(self, tree: FunctionTree) -> bool:
+        """True for a function that others may call: a decorator made a tool of it, or the file uses its name without a call."""
+        if isinstance(tree, ast.Lambda):
+            return True
+        made = tame(self.namespace.get(tree.name)) if isinstance(parent_of(tree), ast.Module) else None
+        if made is not None and made is not MISSING and not isinstance(made, FunctionType):
+            return True
+        for node in self.nodes:
+            if isinstance(node, ast.Name) and node.id == tree.name and isinstance(node.ctx, ast.Load):
+                above = parent_of(node)
+                if not isinstance(above, ast.Call) or above.func is not node:
+                    return True
+        return False
+
     def resolve(self, node: ast.expr) -> Any:
         """What a name or a dotted name means in this file; MISSING if that cannot be said without running code."""
         return _resolve(node, lambda name: self.namespace.get(name, MISSING))
@@ -324,6 +338,15 @@ def _passed_on(wrapper: Function, returned: ast.expr) -> bool:
     return only and (node is returned or not isinstance(returned, ast.Name) or len(wrapper.loads.get(returned.id, ())) == 1)
 
 
+def tame(thing: Any) -> Any:
+    """An object that can be asked for its class; MISSING for a proxy that answers only inside of a request."""
+    try:
+        isinstance(thing, FunctionType)
+    except Exception:  # the application's own class may raise anything
+        return MISSING
+    return thing
+
+
 def parent_of(node: ast.AST | None) -> ast.AST | None:
     """What a node of a file's tree stands in."""
     found: ast.AST | None = getattr(node, _PARENT, None)
@@ -454,13 +477,13 @@ def _named(node: ast.AST) -> Iterator[str]:
 
 def _resolve(node: ast.expr, lookup: Any) -> Any:
     if isinstance(node, ast.Name):
-        return lookup(node.id)
+        return tame(lookup(node.id))
     if isinstance(node, ast.Subscript):
         return _resolve(node.value, lookup) if isinstance(node.value, ast.Name | ast.Attribute) else MISSING
     if isinstance(node, ast.Attribute):
         owner = _resolve(node.value, lookup)
         if isinstance(owner, ModuleType):
-            return getattr(owner, node.attr, MISSING)
+            return tame(getattr(owner, node.attr, MISSING))
         if isinstance(owner, type):
             found = inspect.getattr_static(owner, node.attr, MISSING)
             return found.__func__ if isinstance(found, classmethod | staticmethod) else found

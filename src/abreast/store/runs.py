@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from abreast.records import Event, Run
@@ -84,16 +84,19 @@ def read_run(row: Sequence[Any]) -> Run:
     )
 
 
-def candidates_statement(dialect: DialectName, schema: str, *, limit: int, locked: bool) -> Statement:
-    """Runs whose turn it is, oldest first. `locked`: their threads are, so that whoever claims too sees none of them."""
+def candidates_statement(dialect: DialectName, schema: str, *, limit: int, locked: bool, but: Collection[str] = ()) -> Statement:
+    """Runs whose turn it is, oldest first, `but` those of these agents. `locked`: their threads are, so that whoever claims
+    too sees none of them."""
+    names = {f"agent_{number}": agent for number, agent in enumerate(sorted(but))}
+    others = f"and t.agent not in ({', '.join(f':{name}' for name in names)}) " if names else ""
     run, thread = own(dialect, "run", schema), own(dialect, "thread", schema)
     lock = " for update of t skip locked" if locked and dialect == "postgresql" else ""
     return Statement(
         f"select {_columns(dialect)} from {run} r join {thread} t on t.thread = r.thread "
-        f"where r.status = 'queued' and not exists (select 1 from {run} o "
+        f"where r.status = 'queued' {others}and not exists (select 1 from {run} o "
         f"where o.thread = r.thread and (o.status in {_ACTIVE} or (o.status = 'queued' and o.number < r.number))) "
         f"order by r.created_at limit :limit{lock}",
-        {"limit": limit},
+        {"limit": limit, **names},
     )
 
 
@@ -164,6 +167,16 @@ def wanted_statement(dialect: DialectName, schema: str, *, holders: Sequence[str
     return Statement(
         f"select holder, wanted from {own(dialect, 'run', schema)} where status = 'running' and wanted is not null "
         f"and holder in ({listed})",
+        names,
+    )
+
+
+def lives_statement(dialect: DialectName, schema: str, *, holders: Sequence[str]) -> Statement:
+    """These attempts count as claimed just now."""
+    names = {f"holder_{number}": holder for number, holder in enumerate(holders)}
+    listed = ", ".join(f":{name}" for name in names)
+    return Statement(
+        f"update {own(dialect, 'run', schema)} set claimed_at = {_NOW[dialect]} where status = 'running' and holder in ({listed})",
         names,
     )
 

@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from abreast.doctor.findings import Spot
 from abreast.doctor.rule import Found, Rule
-from abreast.doctor.sources import Function, Source
+from abreast.doctor.sources import Function, Source, tame
 from abreast.doctor.subject import Subject
 from abreast.hub import Abreast
 from abreast.store.capture.postgres_triggers import relation
@@ -77,7 +77,7 @@ def _hubs(subject: Subject) -> Iterator[tuple[Source, Abreast]]:
     seen: set[int] = set()
     for source in subject.sources if not subject.place else ():
         for value in source.namespace.values():
-            if isinstance(value, Abreast) and id(value) not in seen:
+            if isinstance(tame(value), Abreast) and id(value) not in seen:
                 seen.add(id(value))
                 yield source, value
 

@@ -15,7 +15,7 @@ from abreast.doctor.findings import Spot
 from abreast.doctor.flow import surely_runs
 from abreast.doctor.rule import Found, Rule
 from abreast.doctor.runs import Run
-from abreast.doctor.sources import MISSING, Function, Source, Sources, walk
+from abreast.doctor.sources import MISSING, Function, Source, Sources, tame, walk
 from abreast.doctor.subject import Subject
 from abreast.doctor.updates import is_name
 
@@ -70,7 +70,7 @@ def memory_that_serves(subject: Subject) -> Iterator[Found]:
         if found is None:
             return
         spots += found
-    if spots:
+    if spots and not any(_another_saver(source, made, subject.checkpointer) for source in subject.sources):
         yield Found("graph", spots[0] if len(spots) == 1 else None, "a restart of this server forgets every conversation.")
 
 
@@ -270,8 +270,19 @@ def _stored(source: Source, name: str) -> int:
     return sum(is_name(node, name) and isinstance(getattr(node, "ctx", None), ast.Store) for node in ast.walk(source.tree))
 
 
+def _another_saver(source: Source, made: type, saver: Any) -> bool:
+    """True if a graph of the file may have another saver: one that is neither this one nor surely made of this class."""
+    given = [node.value for node in source.nodes if isinstance(node, ast.keyword) and node.arg == "checkpointer"]
+    for one in given:
+        of_class = isinstance(one, ast.Call) and source.resolve(one.func) is made
+        named = isinstance(one, ast.Name) and source.resolve(one) is saver
+        if not (of_class or named or isinstance(one, ast.Constant)):
+            return True
+    return False
+
+
 def _serves(source: Source) -> bool:
-    for value in source.namespace.values():
+    for value in map(tame, source.namespace.values()):
         kind = value if isinstance(value, type) else type(value)
         if isinstance(value, type) and value.__module__ != source.namespace.get("__name__"):
             continue  # an imported class is no server yet
@@ -356,7 +367,7 @@ def _effects(function: Function, statements: Sequence[ast.stmt], sources: Source
             yield statement
         call = _called(statement)
         helper = sources.function(function.resolve(call.func)) if call is not None and depth else None
-        if helper and any(True for _ in _effects(helper, list(_straight(helper)), sources, depth - 1)):
+        if helper and not helper.wrapped and any(True for _ in _effects(helper, list(_straight(helper)), sources, depth - 1)):
             yield call or statement
         if call is None or not isinstance(call.func, ast.Attribute):
             continue

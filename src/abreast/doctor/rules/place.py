@@ -142,7 +142,7 @@ def context_missing(subject: Subject) -> Iterator[Found]:
 
     `runtime.context` is None then, without a warning, and the first read fails in the middle of the run. The rule sees calls of
     this very graph in the files that it reads, and nodes that fixed edges start; a call through another name is not seen, nor
-    one inside a node or a tool, which has the context of the run around it.
+    one inside a node or a tool, or a function that may become one because it is handed on: it has the context of the run around.
     """
     reading = [name for name in subject.first for function in subject.nodes[name].functions if _reads_context(function)]
     for run in _without_context(subject) if reading else ():
@@ -400,11 +400,8 @@ def _without_context(subject: Subject) -> Iterator[Run]:
     """The runs of the outermost graph without a context, where no run around them can bring one."""
     for run in subject.runs if subject.parent is None else ():
         given = {word.arg for word in run.call.keywords}
-        if not given & {"context", "interrupt_before", "interrupt_after", None} and not run.scope.parameters & {
-            "state",
-            "runtime",
-            "config",
-        }:
+        inside = run.scope.parameters & {"state", "runtime", "config"} or any(map(run.scope.source.hands_on, run.scope.functions))
+        if not given & {"context", "interrupt_before", "interrupt_after", None} and not inside:
             yield run
 
 
@@ -428,6 +425,8 @@ def _reads_context(function: Function) -> bool:
 def _left_out(subject: Subject, channel: Channel) -> bool:
     """True if the caller may leave a key out, or does so in a run that can be seen."""
     runs = [run for run in subject.runs if not run.goes_on]
+    if subject.shares and channel.name in getattr(subject.parent, "channels", ()):
+        return False  # the graph above may have filled it
     if any(channel.name not in run.given.keys and run.given.known for run in runs):
         return channel.optional and (channel.may_be_absent or subject.checkpointer in (None, False))
     declared = subject.declared_input(channel.name)

@@ -225,12 +225,17 @@ def _part_of(function: Function, key: str, value: ast.expr) -> bool:
         alike = isinstance(value.elt, ast.Name) and is_name(one.target, value.elt.id)
         chosen = bool(one.ifs) and _is_key(function, key, one.iter)
         return alike and (chosen or _part_of(function, key, one.iter))
-    if isinstance(value, ast.Call) and function.resolve(value.func) in (list, tuple) and len(value.args) == 1:
+    if isinstance(value, ast.Call) and _one_of(function.resolve(value.func), list, tuple) and len(value.args) == 1:
         return _part_of(function, key, value.args[0])
     if isinstance(value, ast.Call) and function.resolve(value.func) is trim_messages and value.args:
         partial = any(one.arg in ("allow_partial", None) for one in value.keywords)
         return not partial and _is_key(function, key, value.args[0])
     return False
+
+
+def _one_of(thing: object, *known: object) -> bool:
+    """True for one of these very objects; what is asked for being equal may raise."""
+    return any(thing is one for one in known)
 
 
 def _only_read(function: Function, name: ast.Name) -> bool:
@@ -239,7 +244,7 @@ def _only_read(function: Function, name: ast.Name) -> bool:
         outer = function.parent(use)
         called = outer.func if isinstance(outer, ast.Call) and outer.func is not use else None
         asks = isinstance(called, ast.Attribute) and called.attr in RUNS
-        if use is not name and not asks and not (called is not None and function.resolve(called) in (len, list, tuple)):
+        if use is not name and not asks and not (called is not None and _one_of(function.resolve(called), len, list, tuple)):
             return False
     return True
 

@@ -168,7 +168,8 @@ def _leads_on(function: Function) -> bool:
     from langgraph.types import Command, Send
 
     names = [part for part in function.nodes if isinstance(part, ast.Name | ast.Attribute)]
-    return any(function.resolve(part) in (Command, Send) for part in names if isinstance(part.ctx, ast.Load))
+    meant = [function.resolve(part) for part in names if isinstance(part.ctx, ast.Load)]
+    return any(one is Command or one is Send for one in meant)
 
 
 def _added(subject: Subject, name: str) -> Spot | None:

@@ -9,7 +9,7 @@ from typing import Any
 from abreast.doctor.bindings import bindings, says
 from abreast.doctor.flow import in_loop
 from abreast.doctor.rule import Found, Rule
-from abreast.doctor.sources import MISSING, Function
+from abreast.doctor.sources import MISSING, Function, tame
 from abreast.doctor.subject import Subject
 from abreast.doctor.updates import is_name
 
@@ -113,7 +113,7 @@ def _working(subject: Subject, function: Function) -> Iterator[str]:
     from langchain_core.tools import BaseTool
 
     for thing in list(function.source.namespace.values()):
-        call = (getattr(thing, "func", None) or getattr(thing, "coroutine", None)) if isinstance(thing, BaseTool) else None
+        call = (getattr(thing, "func", None) or getattr(thing, "coroutine", None)) if isinstance(tame(thing), BaseTool) else None
         body = subject.sources.function(call) if call else None
         if body is not None and any(isinstance(part, ast.Call | ast.Assign | ast.AugAssign) for part in body.nodes):
             yield thing.name
