@@ -269,9 +269,10 @@ def slow(desk, **named):
 
 def test_busy_reject(desk):
     one, thread, run, gate = slow(desk)
-    with pytest.raises(ThreadBusyError) as busy:
-        one.call("send", MINA, thread, "second question")
-    assert busy.value.run == run.id
+    for verb, wanted in (("send", "second question"), ("select", run.message)):
+        with pytest.raises(ThreadBusyError) as busy:
+            one.call(verb, MINA, thread, wanted)
+        assert busy.value.run == run.id
     gate.set()
     one.settled(thread)
     assert one.said(thread) == [("user", "first question"), ("assistant", "at last")]

@@ -90,6 +90,9 @@ class Executor:
         await self._means.do(self._means.execution.lives(list(self._going)))
         for run in await self._means.do(self._means.execution.recover()):
             self._means.previews.signal(run.thread)
+            for claimed, task in list(self._going.values()):
+                if claimed.run.id == run.id:  # it stands still, in the application's own code, and has lost its thread
+                    task.cancel()
         for approval in await self._means.do(
             self._means.pauses.expire(lambda one: self._means.execution.runs.goes_on(one.thread, one.run))
         ):

@@ -145,6 +145,9 @@ class Gatekeeper:
         known: Approval | None = None
         if waits and (intent.repeats or self._may_have_row(intent.made_by)):
             known = yield from self._approvals.find(thread, policy.approval_id(thread, call or ""))
+        if known is not None and known.status == "open" and not self._may_have_row(intent.made_by):
+            # This run makes the call that an earlier one has left without an answer, and waits for it now.
+            known = yield from self._ask(gated, rule, runtime, intent, thread, call or "")
         if known is None:
             gate = policy.gate_of(rule, gated.name, json.loads(json.dumps(intent.asked)), runtime.context)
             if gate == "allow":

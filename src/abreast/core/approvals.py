@@ -180,14 +180,17 @@ class Approvals:
             raise OutdatedError(approval=approval.id, changes=changes, revisions=heads, count=count)
 
     def withdraw(self, thread: str, run: str | None = None, *, more: More | None = None) -> Flow[list[Approval]]:
-        """Takes back the open requests of a thread, or of one of its runs, inside the caller's transaction."""
+        """Takes back the open requests of a thread, or of one of its runs, inside the caller's transaction. Those whose time is
+        over end as such: nothing is told of a run behind its end."""
         yield from self._lock(thread)
         taken = []
-        for (approval,) in (yield store.open_statement(self._dialect, self._schema, thread=thread, run=run)):
-            if (yield from self._end(thread, approval, "withdrawn", more)):
-                found = yield from self._found(thread, approval)
-                assert found is not None
-                taken.append(found)
+        for status in ("withdrawn", "expired"):
+            late = status == "expired"
+            for (approval,) in (yield store.open_statement(self._dialect, self._schema, thread=thread, run=run, due=late)):
+                if (yield from self._end(thread, approval, status, more)):
+                    found = yield from self._found(thread, approval)
+                    assert found is not None
+                    taken.append(found)
         return taken
 
     def open_ids(self, thread: str, run: str | None = None) -> Flow[list[str]]:

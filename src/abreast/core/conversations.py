@@ -12,7 +12,7 @@ from typing import Any
 from abreast.access import Operation, read, snapshot, write
 from abreast.core.basis import Marking
 from abreast.core.sync import check_id
-from abreast.errors import AbsentError, InputError, NotAllowedError
+from abreast.errors import AbsentError, InputError, NotAllowedError, ThreadBusyError
 from abreast.records import APPROVER, OPERATOR, Caller, Listing, Message, Thread
 from abreast.store import conversations, runs
 from abreast.store.schema import DialectName
@@ -180,9 +180,12 @@ class Conversations:
             found = yield from self.own(thread, caller)
             yield conversations.lock_thread_statement(self.dialect, self.schema, thread=found.id)
             yield from self.must_have(found.id, message)
-            if (yield runs.open_statement(self.dialect, self.schema, thread=found.id)):
-                raise InputError(
-                    "A run is going on in this conversation, or waits for a decision. Wait for its end, or cancel it."
+            if going := (yield runs.open_statement(self.dialect, self.schema, thread=found.id)):
+                raise ThreadBusyError(
+                    "A run is going on in this conversation, or waits for a decision. Wait for its end, or cancel it.",
+                    thread=found.id,
+                    run=runs.read_run(going[0]).id,
+                    seconds=0.0,
                 )
             yield conversations.move_thread_statement(self.dialect, self.schema, thread=found.id, leaf=message)
             return (yield from self.find(thread, access_of(caller)))

@@ -70,7 +70,8 @@ class Runs:
 
         def flow() -> Flow[tuple[Run, list[Event], Any]]:
             found = yield from self.conversations.own(thread, caller)
-            yield from self.lock(found.id)
+            # Where the branch ends is known once nobody else can move it.
+            found = conversations.read_thread((yield from self.lock(found.id)))
             if named is not None and (known := (yield self.found(found.id, run))):
                 yield from self._must_say(found.id, message, text)
                 return runs.read_run(known[0]), [], None

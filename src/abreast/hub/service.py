@@ -6,13 +6,15 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from abreast.access import Access, Operation, aperform
 from abreast.core.basis import Marking
-from abreast.core.conversations import Conversations, known_id, new_id, page
+from abreast.core.conversations import Conversations, known_id, listing, new_id, page
 from abreast.core.execution import Claimed, Execution
+from abreast.core.policy import may_see
 from abreast.core.replies import Replies
 from abreast.core.runs import Runs
 from abreast.errors import AbsentError, ConfigurationError, InputError, RefusedError
@@ -138,7 +140,9 @@ class Service:
 
     async def message(self, caller: Caller, thread: str, message: str) -> Message:
         """One message."""
-        return await self._do(self._conversations.message(caller, thread, message, await self._marking(caller, thread)))
+        found = await self._do(self._conversations.message(caller, thread, message, None))
+        marking = await self._marking(caller, thread) if found.basis is not None else None
+        return found if marking is None else await self._do(self._conversations.message(caller, thread, message, marking))
 
     async def send(
         self,
@@ -203,11 +207,13 @@ class Service:
     async def approvals(
         self, caller: Caller, *, thread: str | None = None, status: str | None = "open", after: str | None = None, limit: int = 50
     ) -> Listing:
-        """Approvals that this person may see, newest first: those of the own conversations, and with a role those of the
-        tenant."""
+        """Approvals that this person may see, newest first: those of the own conversations, those whose policy names a role of
+        this person, and with the role of an approver or operator those of the tenant."""
+        of_all = bool(caller.roles & {APPROVER, OPERATOR})
+        if caller.roles and not of_all:
+            return await self._for_deciders(caller, thread, status, after, page(limit))
         if thread is not None:
             await self.thread(caller, thread)
-        of_all = bool(caller.roles & {APPROVER, OPERATOR})
         return await self._do(
             self._core.approvals.listed(
                 after=after,
@@ -219,9 +225,36 @@ class Service:
             )
         )
 
+    async def _for_deciders(
+        self, caller: Caller, thread: str | None, status: str | None, after: str | None, number: int
+    ) -> Listing:
+        """`approvals`, for who has a role of the application's own: which requests name it stands in each of them."""
+        found: list[Approval] = []
+        more, place = True, after
+        while more and len(found) <= number:
+            some = await self._do(
+                self._core.approvals.listed(
+                    after=place, limit=_BATCH, tenant=caller.tenant, thread=thread and known_id(thread), status=status
+                )
+            )
+            found += [one for one in some.items if may_see(one, caller)]
+            more, place = some.next is not None, some.next
+        if thread is not None and not found:
+            await self.thread(caller, thread)  # it may be absent
+        return listing(found, number, lambda one: one.id)
+
+    async def _concerned(self, caller: Caller, thread: str, approval: str) -> Thread:
+        """The conversation of an approval, for who may see that or the approval: its policy may name other roles than those
+        that read whole conversations. Raises AbsentError."""
+        try:
+            return await self.thread(caller, thread)
+        except AbsentError:
+            await self._do(self._core.approvals.one(known_id(thread), known_id(approval), by=caller))
+            return await self._do(self._conversations.thread(replace(caller, roles=frozenset({APPROVER})), thread))
+
     async def approval(self, caller: Caller, thread: str, approval: str) -> Approval:
         """One approval, with what has changed since it was proposed, as this person may read it."""
-        known = await self.thread(caller, thread)
+        known = await self._concerned(caller, thread, approval)
         context = await self._context(known, caller.user)
         return await self._do(self._core.approvals.one(thread, known_id(approval), by=caller, context=context))
 
@@ -231,7 +264,7 @@ class Service:
         The first decision wins: the same one again gets the same answer, another DecidedError. Raises OutdatedError where
         what the call touches has changed since it was proposed, DecisionError for what is no decision, NotAllowedError.
         """
-        known = await self.thread(caller, thread)
+        known = await self._concerned(caller, thread, approval)
         context = await self._context(known, caller.user)
         if isinstance(decision, Decision) and decision.type == "respond":
             asked = await self._do(self._core.approvals.one(thread, known_id(approval), by=caller, context=context))

@@ -66,6 +66,8 @@ def create_app(
         # The pages load their programs from another server, so they are for development only.
         docs_url="/docs" if development else None,
         redoc_url=None,
+        # A redirect would go to whatever name the request gave this server, and answer who was not asked who he is.
+        redirect_slashes=False,
     )
     app.include_router(router(service_of(source), authenticate, body_limit=body_limit, streams=streams), prefix=prefix)
     for error in (HTTPException, RequestValidationError, Exception):

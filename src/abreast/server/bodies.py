@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import math
 from collections.abc import Iterable
@@ -15,6 +17,9 @@ from abreast.server.problems import MEDIA, REQUEST, TOO_LARGE, ProblemError
 
 LIMIT = 256 * 1024
 """Bytes of a body, unless the application sets another limit."""
+
+PASSED, PASSING = 4 * 1024 * 1024, 0.5
+"""Bytes of a body that is too large which are read all the same, and not kept, and the seconds for which they are."""
 
 DEPTH = 64
 """How deep objects and lists may stand in each other."""
@@ -39,19 +44,34 @@ async def read_body(request: Request, limit: int, *, wanted: bool) -> tuple[Requ
 async def _bytes(request: Request, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and (len(announced) > 15 or int(announced) > limit):
+        await _pass_over(request)
         raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
         if size > limit:
+            await _pass_over(request)
             raise _too_large(limit)
         parts.append(part)
     return b"".join(parts)
 
 
+async def _pass_over(request: Request) -> None:
+    """Takes what comes of a body that is too large, for a moment: a connection that is closed on what nobody has read takes
+    the answer with it."""
+    size = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PASSING):
+            while size < PASSED:
+                message = await request.receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
+
+
 def _too_large(limit: int) -> ProblemError:
-    # The rest of the body is not read, so the connection cannot be used again.
+    # The rest of the body may not have been read, so the connection cannot be used again.
     return ProblemError(TOO_LARGE, f"A body has at most {limit} bytes.", headers={"Connection": "close"}, limit=limit)
 
 

@@ -117,6 +117,7 @@ def list_statement(
     given = {"tenant": tenant, "user_id": user, "thread": thread, "run": run}
     tests = [f"a.{name} = :{name}" for name, value in given.items() if value is not None]
     parameters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    among = "".join(f"and b.{name} = :{name} " for name in parameters)
     if status == "open":
         tests.append(f"a.status = 'open' and not {due}")
     elif status == "expired":
@@ -126,8 +127,9 @@ def list_statement(
         parameters["status"] = status
     if after is not None:
         tests.append(
+            # One that is not among these says nothing about where they begin, and not even that it is there.
             f"(a.created_at, a.approval) < (select b.created_at, b.approval from {place} b where b.approval = :after "
-            f"order by b.created_at limit 1)"
+            f"{among}order by b.created_at limit 1)"
         )
         parameters["after"] = after
     where = f"where {' and '.join(tests)} " if tests else ""
@@ -137,13 +139,14 @@ def list_statement(
     )
 
 
-def open_statement(dialect: DialectName, schema: str, *, thread: str, run: str | None = None) -> Statement:
-    """The ids of a thread's open requests, or of one of its runs, oldest first, locked where others decide too."""
+def open_statement(dialect: DialectName, schema: str, *, thread: str, run: str | None = None, due: bool = False) -> Statement:
+    """The ids of a thread's open requests, or of one of its runs, oldest first, locked where others decide too. `due`: those
+    whose time is over, and of which that was not stored yet."""
     locked = " for update of a" if dialect == "postgresql" else ""
     of_run = "and a.run = :run " if run is not None else ""
     return Statement(
         f"select a.approval from {own(dialect, 'approval', schema)} a where a.thread = :thread {of_run}and a.status = 'open' "
-        f"and not {_due(dialect)} order by a.created_at, a.approval{locked}",
+        f"and {'' if due else 'not '}{_due(dialect)} order by a.created_at, a.approval{locked}",
         {"thread": thread, **({"run": run} if run is not None else {})},
     )
 

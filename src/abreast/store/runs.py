@@ -176,7 +176,8 @@ def lives_statement(dialect: DialectName, schema: str, *, holders: Sequence[str]
     names = {f"holder_{number}": holder for number, holder in enumerate(holders)}
     listed = ", ".join(f":{name}" for name in names)
     return Statement(
-        f"update {own(dialect, 'run', schema)} set claimed_at = {_NOW[dialect]} where status = 'running' and holder in ({listed})",
+        f"update {own(dialect, 'run', schema)} set claimed_at = {_NOW[dialect]} "
+        f"where status = 'running' and holder in ({listed})",
         names,
     )
 

@@ -34,12 +34,16 @@ def never_changes(subject: Subject) -> Iterator[Found]:
     """A value came in with the input and is the same in every checkpoint of a thread, over two turns or more.
 
     It is stored again with every step for nothing, and a caller who forgets it, or sends another, changes who the run is for.
-    Measured on the thread, with the bytes that it took; keys that a node's source writes are left out. Needs --thread.
+    Measured on the thread, with the bytes that it took; keys that a node or a tool may write, in a subgraph too, are left out.
+    Needs --thread.
     """
     thread = subject.thread
     if thread is None or sum(step.metadata.get("source") == "input" for step in thread.steps) < 2:
         return
-    written = {key for function in _all(subject) for update in updates(function) for key in update.written}
+    if any(map(_writes_unseen, subject.all())):
+        return
+    everything = [function for part in subject.all() for function in _all(part)]
+    written = {key for function in everything for update in updates(function) for key in update.written}
     for name, times in thread.constant.items():
         value = thread.newest[name]
         channel = subject.channels.get(name)
@@ -213,6 +217,18 @@ def rows_in_state(subject: Subject) -> Iterator[Found]:
     for name, channel in subject.channels.items() if subject.stored else ():
         if channel.kept and any(hasattr(kind, "__mapper__") for kind in (channel.type, *channel.items)):
             yield Found(f"channel {name}", channel.spot, "it holds rows of the product's database.")
+
+
+def _writes_unseen(subject: Subject) -> bool:
+    """True if some part of a graph may write keys that cannot be read from its source."""
+    from langgraph.types import Command
+
+    if subject.builder is None:
+        return True
+    composed = any("not looked into" in note.message for note in subject.notes)
+    commands = [tool.function for tool in subject.tools if tool.function and any(True for _ in tool.function.calls(Command))]
+    found = [update for function in (*subject.functions, *commands) for update in updates(function)]
+    return composed or not all(update.known or update.whole for update in found)
 
 
 def _placed(subject: Subject) -> Iterator[tuple[Function, str]]:
