@@ -123,14 +123,23 @@ def gates(
     where: Where,
     in_a_row: Annotated[int, typer.Option(min=1, help="So many newest approvals, unchanged, earn a tool its freedom.")] = 20,
     days: Annotated[float, typer.Option(min=0, help="For so many days nobody must have rejected it.")] = 30,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", show_default="all")] = None,
+    form: Annotated[Literal["text", "json"], typer.Option("--format", help="What to print.")] = "text",
 ) -> None:
     """Show what people decided about each tool, and which of them have earned `allow`."""
-    records = _hub(where).blocking.gates(in_a_row=in_a_row, days=days)
-    table = Table("tool", "asked", "approved", "in a row", "edited", "rejected", "answered", "expired", "undone", "earned allow")
-    for one in records:
-        counts = (one.asked, one.approved, one.in_a_row, one.edited, one.rejected, one.answered, one.expired, one.undone)
-        table.add_row(one.tool, *map(str, counts), "yes" if one.earned else "")
-    out.print(table if records else "No tool has asked yet.")
+    records = _hub(where).blocking.gates(tenant=tenant, in_a_row=in_a_row, days=days)
+    if form == "json":
+        print(json.dumps([{name: getattr(one, name) for name in one.__slots__} for one in records], ensure_ascii=False, indent=2))
+        return
+    if not records:
+        out.print("No tool has asked yet.")
+    for one in records:  # a line each: a table of so many columns fits no terminal
+        earned = "  has earned allow" if one.earned else ""
+        out.print(
+            f"{one.tool}: {one.approved} of {one.asked} approved, {one.in_a_row} in a row{earned}", markup=False, soft_wrap=True
+        )
+        rest = {name: getattr(one, name) for name in ("edited", "rejected", "answered", "expired", "withdrawn", "undone")}
+        out.print("  " + ", ".join(f"{name} {number}" for name, number in rest.items()), markup=False, soft_wrap=True)
 
 
 labels = typer.Typer(no_args_is_help=True, help="What people decided, for training and tests.")
@@ -141,9 +150,12 @@ app.add_typer(labels, name="labels")
 def export(
     where: Where,
     output: Annotated[Path | None, typer.Option(help="A file to write to.", show_default="what is printed")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.", show_default="all")] = None,
 ) -> None:
     """Write one JSON object a decision and line: the tool, its arguments before and after, what was decided, by whom, when."""
-    lines = (json.dumps(label, ensure_ascii=False) for label in _hub(where).blocking.labels())
+    # Half characters, which no file takes, stay escaped.
+    found = (json.dumps(label, ensure_ascii=False) for label in _hub(where).blocking.labels(tenant=tenant))
+    lines = (line.encode(errors="backslashreplace").decode() for line in found)
     with contextlib.nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8") as file:
         for line in lines:
             print(line, file=file)

@@ -64,7 +64,8 @@ class Caller:
 class Thread:
     """One conversation. `status` is derived from its runs, `run` the one that is going on or waiting, if there is one.
 
-    `leaf` is the newest message of the branch that is shown. `memory` is the working memory that its last turn left.
+    `leaf` is the newest message of the branch that is shown, `memory` the working memory that the turns of that branch left.
+    `last_event` is where its stream stands: who has read the thread and its messages follows from there.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Thread:
     memory: Any = None
     created_at: str = ""
     last_message_at: str | None = None
+    last_event: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,7 @@ class GateRecord:
     rejected: int = 0
     answered: int = 0
     expired: int = 0
+    withdrawn: int = 0
     undone: int = 0
     in_a_row: int = 0
     earned: bool = False

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import Field, PrivateAttr
 
 Answer = str | AIMessage | Exception | Callable[[Sequence[BaseMessage]], "str | AIMessage"]
@@ -59,6 +62,31 @@ class ScriptedModel(BaseChatModel):
             answer = answer(messages)
         message = answer.model_copy() if isinstance(answer, AIMessage) else AIMessage(answer)
         return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+class StreamingModel(ScriptedModel):
+    """A ScriptedModel that says its texts word by word, as a provider streams them."""
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **settings: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        message = self._generate(messages).generations[0].message
+        assert isinstance(message, AIMessage)
+        for word in re.findall(r"\S+\s*|\s+", message.text):
+            chunk = ChatGenerationChunk(message=AIMessageChunk(content=word))
+            if run_manager is not None:
+                run_manager.on_llm_new_token(word, chunk=chunk)
+            yield chunk
+        if message.tool_calls:
+            wanted = [
+                tool_call_chunk(name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=at)
+                for at, call in enumerate(message.tool_calls)
+            ]
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=wanted))
 
 
 def calls(name: str, *, call_id: str = "call_1", **arguments: Any) -> AIMessage:

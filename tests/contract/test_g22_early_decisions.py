@@ -96,4 +96,8 @@ def test_g22_the_same_decision_again_gets_the_same_answer(desk):
         one.call("decide", MINA, thread, approval.id, Decision("approve"))
     assert decided.value.status == "rejected"
     assert one.rows("select title from plan") == [("Mapo",)]
-    assert len(of_type(one.settled(thread), "approval.decided")) == 1
+    events = one.settled(thread)
+    assert len(of_type(events, "approval.decided")) == 1
+    (failed,) = of_type(events, "tool.failed")
+    assert (failed.data["error"]["code"], failed.data["approval"]) == ("rejected", approval.id)
+    assert not of_type(events, "tool.started")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import Any
 
@@ -92,11 +91,16 @@ def test_g22_the_command_line_shows_records_and_writes_labels(sqlite, hubs, door
         talk.decide(asked, "edit", arguments={"text": "ü"}) if number else talk.decide(asked)
         talk.go(tools=[put])
     shown = ran.invoke(app, ["gates", "product:hub", "--in-a-row", "1"]).output
-    row = next(line for line in shown.splitlines() if "put" in line)
-    cells = [cell.strip() for cell in re.split("[│|]", row)[1:-1]]
-    assert cells == ["put", "2", "1", "0", "1", "0", "0", "0", "0", ""]
+    assert shown == "put: 1 of 2 approved, 0 in a row\n  edited 1, rejected 0, answered 0, expired 0, withdrawn 0, undone 0\n"
+    (record,) = json.loads(ran.invoke(app, ["gates", "product:hub", "--format", "json"]).output)
+    assert (record["tool"], record["asked"], record["edited"], record["earned"]) == ("put", 2, 1, False)
+    for command in (["gates", "product:hub", "--format", "json"], ["labels", "export", "product:hub"]):
+        mine, others = (ran.invoke(app, [*command, "--tenant", tenant]).output for tenant in ("t1", "t2"))
+        assert mine == ran.invoke(app, command).output
+        assert others.strip() in ("", "[]")
     printed = ran.invoke(app, ["labels", "export", "product:hub"])
     lines = [json.loads(line) for line in printed.output.splitlines()]
+    assert {(one["tenant"], one["user"], *one["workspaces"]) for one in lines} == {("t1", "u_1", "w1")}
     assert sorted((one["decision"], one["before"]["text"], one["after"]["text"]) for one in lines) == [
         ("approve", "é", "é"),
         ("edit", "é", "ü"),

@@ -102,3 +102,24 @@ def test_g23_nobody_is_asked_about_a_write_of_a_version_that_is_not_there(desk, 
     assert one.rows("select title from plan") == [("Mapo",)]
     (tool,) = one.messages(thread)[-1].tools
     assert (tool.status, tool.result["current"]["version"]) == ("failed", 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"), [("nothing", "There is no plan 'nothing' here"), ("p2", "may not be written")], ids=["absent", "refused"]
+)
+def test_g23_nobody_is_asked_about_a_row_that_could_not_be_written(desk, wanted, said):
+    from abreast import Writable
+
+    one = desk(
+        calls("update_plan", id=wanted, version=1, title="Seongsu"),
+        calls("delete_plan", id=wanted, version=1),
+        "done",
+        plan={"writable": Writable(where=Plan.title != "closed")},
+    )
+    one.sql("insert into plan (id, workspace_id, title) values ('p2', 'w1', 'closed')")
+    thread = one.thread()
+    assert one.ask(thread, "Rename it").status == "succeeded"
+    assert one.call("approvals", MINA, status=None).items == ()
+    tools = one.messages(thread)[-1].tools
+    assert [tool.status for tool in tools] == ["failed", "failed"]
+    assert all(said in tool.result["error"] for tool in tools)

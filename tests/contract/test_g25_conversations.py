@@ -140,6 +140,32 @@ def test_g25_working_memory_is_kept_with_the_message_and_the_thread(desk):
     assert one.call("thread", MINA, thread).memory == {"turns": 2}
 
 
+def test_g25_working_memory_is_the_branches_own(desk):
+    one = desk(
+        "one",
+        "two",
+        "three",
+        service={"memory": lambda state: {"seen": state["messages"][-1].text} if len(state["messages"]) != 6 else None},
+    )
+    thread = one.thread()
+    one.ask(thread, "first")
+    first = one.messages(thread)[-1].id
+    one.ask(thread, "second")
+    assert one.call("thread", MINA, thread).memory == {"seen": "two"}
+    assert one.call("select", MINA, thread, first).memory == {"seen": "one"}
+    second = [event for event in one.settled(thread) if event.type == "conversation.updated"][-1]
+    assert second.data["conversation"]["leaf"] == first
+    one.ask(thread, "another second", parent=first)
+    assert one.call("thread", MINA, thread).memory == {"seen": "three"}
+    one.model.script[:] = ["four"]
+    one.ask(thread, "third")  # it leaves nothing: what was there before stays
+    assert one.call("thread", MINA, thread).memory == {"seen": "three"}
+    known = one.call("thread", MINA, thread)
+    assert known.last_event == one.settled(thread)[-1].id
+    assert one.call("send", MINA, thread, "anew", parent=None).thread == thread
+    one.settled(thread)
+
+
 @pytest.mark.parametrize("memory", [lambda state: state["nothing"], lambda state: object()], ids=["raises", "no_json"])
 def test_g25_a_bad_memory_costs_no_answer(desk, memory):
     one = desk("first", service={"memory": memory})
@@ -335,7 +361,7 @@ def asked(desk, *script):
 
 
 def test_busy_enqueue_behind_an_approval(desk):
-    one, thread, run, approval = asked(desk, "renamed", "second")
+    one, thread, _, approval = asked(desk, "renamed", "second")
     second = one.call("send", MINA, thread, "second question", on_busy="enqueue")
     assert one.call("thread", MINA, thread).status == "awaiting_approval"
     assert one.call("run", MINA, thread, second.id).status == "queued"

@@ -11,32 +11,12 @@ from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tools import tool
 
 from abreast import Decision, InputError
-from abreast.testing import ScriptedModel, calls
+from abreast.testing import ScriptedModel, StreamingModel, calls
 from planner import Plan
 from serving import MINA, Desk, Gate, of_type
 from talk import CORNERS
 
 pytestmark = CORNERS
-
-
-class Speaking(ScriptedModel):
-    """Says its script word by word."""
-
-    def _stream(self, messages, stop=None, run_manager=None, **settings):
-        message = self._generate(messages).generations[0].message
-        words = message.text.split(" ") if message.text else []
-        for at, word in enumerate(words):
-            text = word if at == len(words) - 1 else word + " "
-            chunk = ChatGenerationChunk(message=AIMessageChunk(text))
-            if run_manager is not None:
-                run_manager.on_llm_new_token(text, chunk=chunk)
-            yield chunk
-        if message.tool_calls:
-            wanted = [
-                {"name": c["name"], "args": json.dumps(c["args"]), "id": c["id"], "index": n, "type": "tool_call_chunk"}
-                for n, c in enumerate(message.tool_calls)
-            ]
-            yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=wanted))
 
 
 @pytest.fixture
@@ -66,7 +46,7 @@ def rich(desk, **named):
         raise RuntimeError("the password is hunter2")
 
     one = desk(
-        model=Speaking(
+        model=StreamingModel(
             calls("weather", day="2026-09-30"),
             calls("broken"),
             calls("update_plan", id="p1", version="r3", title="Seongsu"),
@@ -129,7 +109,7 @@ def test_g27_the_contract(desk):
 
 
 def test_g27_deltas_are_a_preview_of_what_is_stored(desk):
-    one = desk(model=Speaking("word by word it comes"))
+    one = desk(model=StreamingModel("word by word it comes"))
     thread = one.thread()
     one.call("send", MINA, thread, "hello")
     events = one.settled(thread)
@@ -186,7 +166,7 @@ def test_g27_a_second_approval_behind_a_resume_is_told(desk):
 
 def test_g27_a_reader_that_reads_nothing_holds_up_no_run(desk, door):
     gate = Gate("at last")
-    one = desk(model=Speaking(gate, *[" ".join(["word"] * 3000)] * 2))
+    one = desk(model=StreamingModel(gate, *[" ".join(["word"] * 3000)] * 2))
     thread = one.thread()
     one.call("send", MINA, thread, "hello")
     assert gate.entered.wait(60)

@@ -107,6 +107,15 @@ def test_a_body_above_the_limit_is_refused_however_it_is_sent(client, size, chun
         assert problem(response, 413, "body-too-large")["limit"] == LIMIT
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_client_that_sends_all_of_a_body_that_is_too_large_can_read_why_it_was_refused(client, chunked):
+    """A connection that is closed on what nobody has read would be reset, and the answer lost."""
+    part = b"x" * 1000
+    for _ in range(20):
+        response = post(client, iter([part] * 300) if chunked else part * 300)
+        assert problem(response, 413, "body-too-large")["limit"] == LIMIT
+
+
 def test_a_body_without_end_is_cut_off(client):
     """The client announces no length and goes on sending; the server answers without waiting for the end."""
     place = urlsplit(str(client.base_url))

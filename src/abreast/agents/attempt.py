@@ -192,10 +192,14 @@ class RunAttempt:
                     moves=() if waits else self._means.runner.moves(claimed.thread.id, claimed.run.id, told),
                     told={w: (one.to_revision, one.to_check) for w, one in told.items()} if waits else None,
                     events=events,
+                    preview=self._preview(),
                 ),
                 lease,
             )
         )
+
+    def _preview(self) -> str | None:
+        return self._translator.preview if self._translator is not None else None
 
     def _heard(self) -> Sequence[ToolUse]:
         return self._translator.tools if self._translator is not None else ()
@@ -284,6 +288,7 @@ class RunAttempt:
                     error={"code": code, "message": message},
                     checkpoint=_checkpoint(state),
                     events=events,
+                    preview=self._preview(),
                 ),
                 lease,
             )

@@ -59,6 +59,7 @@ class Gated:
     is None where nobody said what a call has to do with. `schema` is that of its arguments, for whoever decides; `parse`
     makes the tool's arguments of those that a person gave, and raises InputError. `plain`: nothing makes a repeat of it
     harmless, so each call is asked for by itself. `versioned`: its argument `version` says which state of the row is meant.
+    `possible` raises where the call could not be made anyway.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Gated:
     touches: Touches | None = None
     plain: bool = False
     versioned: bool = False
+    possible: Callable[[], Operation[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +172,14 @@ class Gatekeeper:
         if known is not None and passage.answer is None and passage.intent.mutation is not None:
             scope.approved[passage.intent.mutation] = _seen_by(known)
         if scope.watcher is not None and runtime.tool_call_id:
-            hear = scope.watcher.passed if passage.answer is None else scope.watcher.noted
-            edited = dict(passage.intent.asked) if passage.edited else None
-            hear(runtime.tool_call_id, approval=known.id if known is not None else None, edited=edited)
+            given: dict[str, Any] = {"approval": known.id if known is not None else None}
+            if passage.edited:
+                given["edited"] = dict(passage.intent.asked)
+            if passage.answer is None:
+                scope.watcher.passed(runtime.tool_call_id, **given)
+            else:
+                refused = ("denied" if known is None else known.status) if passage.failed else None
+                scope.watcher.noted(runtime.tool_call_id, code=refused, **given)
         return passage
 
     def _may_have_row(self, made_by: str | None) -> bool:
@@ -221,6 +228,8 @@ class Gatekeeper:
         except ContextError:
             workspaces = ()
         touches = self._touched(gated, runtime.context, intent.asked)
+        if gated.possible is not None:
+            yield from gated.possible()
         if gated.versioned and touches:
             yield from self._must_be_current(workspaces, touches, intent.asked.get("version"))
         person = scope.person if scope is not None and scope.thread == thread else None

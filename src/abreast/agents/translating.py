@@ -29,8 +29,7 @@ Sink = Callable[[Event], None]
 """Takes each event, in order. Called from whatever thread the agent works in, and never by two at a time."""
 
 _ASKING = frozenset({"write", "function", GATED})
-"""What tools say of themselves under `abreast` that find out by themselves whether they may run. That they do says `passed`,
-or that they did."""
+"""What tools that ask by themselves whether they may run say of themselves under `abreast`; `passed` says that they do."""
 
 WIDTH = 4000
 """Characters of a tool's result that an event carries."""
@@ -42,7 +41,7 @@ _HOOKS = (".before_agent", ".before_model", ".after_model", ".after_agent")
 """Ends of the names of the nodes that are a middleware's."""
 
 _INTERNAL = ("lc_internal_call", "lc_source")
-"""What the metadata of a model call has where it speaks to a middleware, not to the person: a summary, a choice of tools."""
+"""What the metadata of a model call has where it speaks to a middleware: a summary, a choice of tools."""
 
 _STRUCTURED = "ls_structured_output_format"
 """What the options of a model call have that a node asked for a structured answer: what it says is for the program."""
@@ -62,6 +61,7 @@ class _Call:
     started: bool = False
     ended: bool = False
     held: Any = None
+    code: str = "tool_failed"
 
 
 @dataclass(eq=False)
@@ -118,6 +118,12 @@ class Translator:
             return "".join(self._latest.said) if self._latest is not None and not self._latest.void else ""
 
     @property
+    def preview(self) -> str | None:
+        """Under which id that was shown."""
+        with self._lock:
+            return self._latest.id if self._latest is not None and not self._latest.void else None
+
+    @property
     def interrupts(self) -> tuple[Interrupt, ...]:
         """What this attempt paused for, as the stream told it."""
         with self._lock:
@@ -143,10 +149,11 @@ class Translator:
             if (found := self._calls.get(call)) is not None:
                 self._start(found)
 
-    def noted(self, call: str, *, approval: str | None = None, edited: Mapping[str, Any] | None = None) -> None:
-        """The approval that a tool call waits for or was decided with; its later events name it."""
+    def noted(self, call: str, *, approval: str | None = None, edited: Any = None, code: str | None = None) -> None:
+        """The approval that a call waits for or was decided with. `code`: why it fails without having run."""
         with self._lock:
             if (found := self._calls.get(call)) is not None:
+                found.code = code or found.code
                 given: dict[str, Any] = {} if approval is None else {"approval": approval}
                 if edited is not None:
                     given["edited"] = _plain(edited)
@@ -232,7 +239,7 @@ class Translator:
         if status == "completed":
             self._tell_of(call, "tool.completed", **_cut(result))
         else:
-            self._tell_of(call, "tool.failed", error={"code": "tool_failed", "message": _reason(result)})
+            self._tell_of(call, "tool.failed", error={"code": call.code, "message": _reason(result)})
 
     def _release(self) -> None:
         """Ends the calls whose tools gave something back that no update showed: a node used it up by itself."""

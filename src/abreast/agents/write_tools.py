@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
-from abreast.access import Access, aperform, perform
+from abreast.access import Access, aperform, perform, snapshot
 from abreast.agents.answers import ATTEMPTS, answer_of, noted, passing, pause
 from abreast.agents.calls import ActorOf, actor_of
 from abreast.agents.gating import Entities, Gated, Gatekeeper, Passage
@@ -61,6 +61,8 @@ class _Meant:
     write: _Write
     touches: Entities | None
     """The rows that the call names, or that a new row refers to; None where nobody can say which they are."""
+    possible: Callable[[], Any] | None = None
+    """Raises where the row that the call names is not there, or is not this person's to write."""
 
 
 Prepare = Callable[[Permit, Mapping[str, Any], Sequence[str]], _Meant]
@@ -154,6 +156,7 @@ class WriteTools:
                 workspaces,
                 lambda tx, workspaces: _outcome(permit.update(tx, wanted, version, values, workspaces)),
                 _touched(tracked, wanted, version),
+                lambda: snapshot(lambda: permit.reach(wanted, workspaces)),
             )
 
         description = (
@@ -178,6 +181,7 @@ class WriteTools:
                 workspaces,
                 lambda tx, workspaces: {"deleted": permit.delete(tx, wanted, version)},
                 _touched(tracked, wanted, version),
+                lambda: snapshot(lambda: permit.reach(wanted, workspaces)),
             )
 
         description = (
@@ -227,7 +231,7 @@ class WriteTools:
             )
 
         def gate_of(meant: _Meant) -> Gated:
-            return replace(gate, touches=lambda context, arguments: meant.touches)
+            return replace(gate, touches=lambda context, arguments: meant.touches, possible=meant.possible)
 
         def call(runtime: ToolRuntime[Any, Any] = None, **arguments: Any) -> str:  # type: ignore[assignment]
             with _answers() as said:

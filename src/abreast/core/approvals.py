@@ -37,6 +37,11 @@ from abreast.types import ChangeEvent, Lease
 SHOWN = 100
 """Changes that a refused decision names at most, the newest."""
 
+_ENDED = {
+    "expired": "Nobody decided in time; the request has expired.",
+    "withdrawn": "The request was withdrawn: its run was ended.",
+}
+
 Check = Callable[[Mapping[str, Any]], None]
 """Arguments that a person gave in place of a call's. Raises InputError that says what is wrong with them."""
 
@@ -129,7 +134,7 @@ class Approvals:
         if found.status != "open":
             if policy.same_decision(found.decision, decision):
                 return found
-            raise DecidedError(approval=found.id, status=found.status)
+            raise DecidedError(_ENDED.get(found.status), approval=found.id, status=found.status)
         wrong = policy.malformed(found, decision)
         if wrong is not None:
             raise DecisionError(wrong, approval=found.id)
@@ -336,10 +341,12 @@ class Approvals:
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    def gates(self, *, now: datetime | None = None, in_a_row: int = 20, days: float = 30) -> Operation[list[GateRecord]]:
+    def gates(
+        self, *, tenant: str | None = None, now: datetime | None = None, in_a_row: int = 20, days: float = 30
+    ) -> Operation[list[GateRecord]]:
         """The record of every tool that was asked for, by name. It reads all requests, and the log of their workspaces:
         for an operator, not for every request. `core.policy` has the rule by which a tool earns `allow`."""
-        past = yield from read(self._past)
+        past = yield from read(lambda: self._past(tenant))
         undone = yield from snapshot(lambda: self._undone(past))
         tools: dict[str, list[policy.Judged]] = {}
         for one in past:
@@ -348,8 +355,8 @@ class Approvals:
         moment = now or datetime.now(UTC)
         return [policy.record_of(tool, tools[tool], now=moment, in_a_row=in_a_row, days=days) for tool in sorted(tools)]
 
-    def _past(self) -> Flow[list[store.Past]]:
-        return store.read_past((yield store.past_statement(self._dialect, self._schema)))
+    def _past(self, tenant: str | None) -> Flow[list[store.Past]]:
+        return store.read_past((yield store.past_statement(self._dialect, self._schema, tenant=tenant)))
 
     def _undone(self, past: Sequence[store.Past]) -> Flow[set[str]]:
         """The mutations that were approved, and whose change a person took back later."""
@@ -374,12 +381,14 @@ class Approvals:
         later = yield from self._since(event.workspace, event.revision, head, entity)
         return any(_takes_back(one, event) for one in later)
 
-    def labels(self) -> Iterator[Operation[list[dict[str, Any]]]]:
+    def labels(self, tenant: str | None = None) -> Iterator[Operation[list[dict[str, Any]]]]:
         """What people decided, in pages until an empty one: JSON objects with a call's arguments before and after."""
         place = ("", "")
 
         def page() -> Flow[list[Approval]]:
-            return store.read_approvals((yield store.decided_statement(self._dialect, self._schema, after=place, limit=500)))
+            return store.read_approvals(
+                (yield store.decided_statement(self._dialect, self._schema, tenant=tenant, after=place, limit=500))
+            )
 
         def operation() -> Operation[list[dict[str, Any]]]:
             nonlocal place
@@ -452,6 +461,9 @@ def _label(approval: Approval) -> dict[str, Any]:
         "message": decision.message,
         "by": decision.by,
         "at": decision.at,
+        "tenant": approval.tenant,
+        "user": approval.user,
+        "workspaces": sorted(approval.revisions),
         "thread": approval.thread,
         "run": approval.run,
         "approval": approval.id,

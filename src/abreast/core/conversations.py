@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from abreast.access import Operation, read, snapshot, write
 from abreast.core.basis import Marking
 from abreast.core.sync import check_id
 from abreast.errors import AbsentError, InputError, NotAllowedError, ThreadBusyError
-from abreast.records import APPROVER, OPERATOR, Caller, Listing, Message, Thread
+from abreast.records import APPROVER, OPERATOR, Caller, Event, Listing, Message, Thread
 from abreast.store import conversations, runs
 from abreast.store.schema import DialectName
 from abreast.store.statement import Flow
@@ -187,10 +188,23 @@ class Conversations:
                     run=runs.read_run(going[0]).id,
                     seconds=0.0,
                 )
-            yield conversations.move_thread_statement(self.dialect, self.schema, thread=found.id, leaf=message)
+            memory = yield from self.remembered(found.id, message)
+            yield conversations.move_thread_statement(self.dialect, self.schema, thread=found.id, leaf=message, memory=memory)
+            told = {"id": found.id, "title": found.title, "last_message_at": found.last_message_at, "leaf": message}
+            event = Event("conversation.updated", {"thread": found.id, "conversation": told})
+            for statement in runs.append_statements(self.dialect, self.schema, found.id, [event]):
+                yield statement
             return (yield from self.find(thread, access_of(caller)))
 
         return (yield from write(flow))
+
+    def remembered(self, thread: str, message: str | None) -> Flow[str]:
+        """The working memory that is in force behind a message, as JSON: what the nearest turn of its branch left."""
+        if message is None:
+            return "null"
+        rows = yield conversations.remembered_statement(self.dialect, self.schema, thread=thread, leaf=message)
+        kept = (json.loads(body).get("memory") for (body,) in rows)
+        return json.dumps(next((one for one in kept if one is not None), None))
 
     def must_have(self, thread: str, message: str) -> Flow[tuple[Message, str | None]]:
         """A message of a thread and the checkpoint it stands at. Raises AbsentError."""

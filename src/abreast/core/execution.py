@@ -39,7 +39,8 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt ended: the run's status, the answer as it is stored, the cursors' moves, and what else is written."""
+    """How an attempt ended: the run's status, the answer as it is stored, the cursors' moves, and what else is written.
+    `preview` is the id under which the answer's text was shown as it was written."""
 
     status: str
     answer: Mapping[str, Any] | None = None
@@ -50,6 +51,7 @@ class Ended:
     moves: Sequence[Statement] = ()
     told: Mapping[str, Sequence[int]] | None = None
     events: Sequence[Event] = ()
+    preview: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Execution:
 
     def _claimed(self, known: Run, holder: str) -> Flow[Claimed]:
         row = yield from self.runs.lock(known.thread)
-        newest = row[12]
+        newest = row[13]
         if known.message is None:
             raise ConfigurationError(f"The run {known.id} has no message.")
         question, _ = yield from self.runs.conversations.must_have(known.thread, known.message)
@@ -251,9 +253,9 @@ class Execution:
                     0
                 ]
                 shown = as_json(conversations.read_message(row, thread))
-                events.append(self.runs.event("assistant.completed", thread, run.id, message=shown))
+                events.append(self.runs.event("assistant.completed", thread, run.id, message=shown, preview=ended.preview))
                 kept = conversations.read_thread((yield from self.runs.lock(thread)))
-                told = {"id": thread, "title": kept.title, "last_message_at": kept.last_message_at}
+                told = {"id": thread, "title": kept.title, "last_message_at": kept.last_message_at, "leaf": kept.leaf}
                 events.append(self.runs.event("conversation.updated", thread, run.id, conversation=told))
             if ended.error is not None:
                 events.append(self.runs.event("error", thread, run.id, **ended.error))

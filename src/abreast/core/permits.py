@@ -17,6 +17,7 @@ from abreast.core.write import conflict_error
 from abreast.errors import AbreastError, ConfigurationError, RefusedError, UnknownEntityError, VersionConflictError
 from abreast.store.change import Change, entity_id
 from abreast.store.rows import WIDEST, read_rows, rows_query
+from abreast.store.statement import Flow
 from abreast.store.tracked import Readable, TrackedTable, Writable
 from abreast.store.values import can_hold, key_parts
 from abreast.types import Operation, Row, Version
@@ -199,6 +200,35 @@ class Permit:
             found.append((parent.entity_type, known, None))
         return tuple(found)
 
+    def reach(self, entity_id: str, workspaces: Sequence[str]) -> Flow[None]:
+        """Raises UnknownEntityError or RefusedError where a write of this row could not be made, as `update` would: so that
+        nobody is asked about it. Locks nothing; the write looks again."""
+        readable = self.readable[self.tracked.entity_type].where
+        seen = False
+        for workspace in workspaces:
+            for more in (self.writable.where, None):
+                conditions = [one for one in (readable, more) if one is not None]
+                query, _ = rows_query(
+                    self.sync.dialect,
+                    self.tracked,
+                    Readable(sa.and_(*conditions) if conditions else None),
+                    workspace=workspace,
+                    width=1,
+                    limit=1,
+                    entity_ids=[entity_id],
+                )
+                if (yield query):
+                    if more is self.writable.where:
+                        return
+                    seen = True
+        if not seen:
+            raise self.absent(self.tracked, entity_id)
+        raise self._unwritable()
+
+    def _unwritable(self) -> RefusedError:
+        kind = self.tracked.entity_type
+        return RefusedError(f"This {kind} may not be written by this person. Nothing was written.")
+
     # -- around the write ----------------------------------------------------------------------------------------
 
     def _before(self, tx: Transaction, entity_id: str, version: Version) -> Row:
@@ -214,7 +244,7 @@ class Permit:
             readable = Readable(self.readable[self.tracked.entity_type].where)
             if self._look(tx, self.tracked, readable, entity_id, tx.workspace, 1) is None:
                 raise self.absent(self.tracked, entity_id)
-            raise RefusedError(f"This {self.tracked.entity_type} may not be written by this person. Nothing was written.")
+            raise self._unwritable()
         if row.entity_id != entity_id:
             current = tx.is_current(self.tracked.model, row.entity_id, version)  # another spelling of a key has no events
         if not current:

@@ -219,6 +219,7 @@ def record_of(tool: str, judged: Sequence[Judged], *, now: datetime, in_a_row: i
         rejected=counts["rejected"],
         answered=counts["answered"],
         expired=counts["expired"],
+        withdrawn=counts["withdrawn"],
         undone=sum(one.undone for one in judged),
         in_a_row=newest,
     )

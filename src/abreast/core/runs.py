@@ -99,7 +99,10 @@ class Runs:
             yield runs.insert_statement(
                 self.dialect, self.schema, thread=found.id, run=run, user=caller.user, message=message, checkpoint=branch
             )
-            yield conversations.move_thread_statement(self.dialect, self.schema, thread=found.id, leaf=message, spoken=True)
+            memory = (yield from self.conversations.remembered(found.id, place)) if branch is not None else None
+            yield conversations.move_thread_statement(
+                self.dialect, self.schema, thread=found.id, leaf=message, memory=memory, spoken=True
+            )
             title = " ".join(text.replace("\0", " ").encode(errors="replace").decode().split())[:_TITLE]
             yield conversations.title_statement(self.dialect, self.schema, thread=found.id, title=title)
             told = yield from self.tell(found.id, self.event("run.queued", found.id, run, message=message))

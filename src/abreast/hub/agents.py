@@ -232,14 +232,17 @@ class AgentsOfHub:
         operation = self._core.approvals.decide(thread, approval, decision, by=caller, context=context)
         return await aperform(self._core.access, operation)
 
-    async def gates(self, *, now: datetime | None = None, in_a_row: int = 20, days: float = 30) -> list[GateRecord]:
-        """Each tool's record of what people decided. `earned`: the newest `in_a_row` decisions approved unchanged, and none
-        rejected for `days`. For an operator: it reads all requests and the log of their workspaces."""
-        return await aperform(self._core.access, self._core.approvals.gates(now=now, in_a_row=in_a_row, days=days))
+    async def gates(
+        self, *, tenant: str | None = None, now: datetime | None = None, in_a_row: int = 20, days: float = 30
+    ) -> list[GateRecord]:
+        """Each tool's record of what people decided, all of them or a tenant's. `earned`: the newest `in_a_row` decisions
+        approved unchanged, and none rejected for `days`. For an operator: it reads all requests and their workspaces' log."""
+        return await aperform(self._core.access, self._core.approvals.gates(tenant=tenant, now=now, in_a_row=in_a_row, days=days))
 
-    async def labels(self) -> AsyncIterator[dict[str, Any]]:
-        """What people decided, as JSON objects with the arguments of each call before and after: for training and tests."""
-        for page in self._core.approvals.labels():
+    async def labels(self, *, tenant: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """What people decided, all of it or a tenant's, as JSON objects with the arguments of each call before and after: for
+        training and tests."""
+        for page in self._core.approvals.labels(tenant):
             found = await aperform(self._core.access, page)
             for one in found:
                 yield one

@@ -177,13 +177,15 @@ class Blocking:
         """See `Abreast.decide`."""
         return self._do(self._core.approvals.decide(thread, approval, decision, by=caller, context=context))
 
-    def gates(self, *, now: datetime | None = None, in_a_row: int = 20, days: float = 30) -> list[GateRecord]:
+    def gates(
+        self, *, tenant: str | None = None, now: datetime | None = None, in_a_row: int = 20, days: float = 30
+    ) -> list[GateRecord]:
         """See `Abreast.gates`."""
-        return self._do(self._core.approvals.gates(now=now, in_a_row=in_a_row, days=days))
+        return self._do(self._core.approvals.gates(tenant=tenant, now=now, in_a_row=in_a_row, days=days))
 
-    def labels(self) -> Iterator[dict[str, Any]]:
+    def labels(self, *, tenant: str | None = None) -> Iterator[dict[str, Any]]:
         """See `Abreast.labels`."""
-        for page in self._core.approvals.labels():
+        for page in self._core.approvals.labels(tenant):
             found = self._do(page)
             yield from found
             if not found:

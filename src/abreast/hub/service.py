@@ -180,7 +180,9 @@ class Service:
 
     async def select(self, caller: Caller, thread: str, message: str) -> Thread:
         """Goes back to a turn: the shown branch ends with this message, and what is said next follows it."""
-        return await self._do(self._conversations.select(caller, thread, message))
+        found = await self._do(self._conversations.select(caller, thread, message))
+        self._previews.signal(thread)
+        return found
 
     async def receipt(self, caller: Caller, thread: str, message: str) -> None:
         """The reader has this answer. With `acknowledge="client"` the conversation's place moves only now."""

@@ -29,6 +29,7 @@ def thread(one: records.Thread) -> Json:
         "memory": one.memory,
         "created_at": one.created_at,
         "last_message_at": one.last_message_at,
+        "last_event": one.last_event,
     }
 
 

@@ -107,6 +107,9 @@ class Thread(_Answer):
     memory: Json = Field(description="The working memory that the last turn left.", examples=[{"plan": "p1"}])
     created_at: Time = Field(examples=[_AT])
     last_message_at: Time | None = Field(examples=[_AT])
+    last_event: int = Field(
+        description="Where the stream stands: who has read this and the messages follows from there.", examples=[9]
+    )
 
 
 class ToolUse(_Answer):

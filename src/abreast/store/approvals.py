@@ -222,12 +222,18 @@ def _approval(row: Sequence[Any]) -> Approval:
 # -- records ---------------------------------------------------------------------------------------------------------
 
 
-def past_statement(dialect: DialectName, schema: str) -> Statement:
-    """Every request to let a tool run, oldest first, as `read_past` reads it. Reads the whole table: for an operator."""
+def _of(tenant: str | None) -> str:
+    return "" if tenant is None else " and a.tenant = :tenant"
+
+
+def past_statement(dialect: DialectName, schema: str, *, tenant: str | None) -> Statement:
+    """Every request to let a tool run, or those of a tenant, oldest first, as `read_past` reads it. Reads the whole table: for
+    an operator."""
     status = f"case when {_due(dialect)} then 'expired' else a.status end"
     return Statement(
         f"select a.tool, {status}, coalesce({_moment(dialect, 'a.decided_at')}, {_moment(dialect, 'a.created_at')}), a.body "
-        f"from {own(dialect, 'approval', schema)} a where a.kind = 'tool' order by a.created_at, a.approval"
+        f"from {own(dialect, 'approval', schema)} a where a.kind = 'tool'{_of(tenant)} order by a.created_at, a.approval",
+        {} if tenant is None else {"tenant": tenant},
     )
 
 
@@ -240,12 +246,12 @@ def read_past(rows: Sequence[Sequence[Any]]) -> list[Past]:
     return found
 
 
-def decided_statement(dialect: DialectName, schema: str, *, after: tuple[str, str], limit: int) -> Statement:
-    """Requests that a person decided about, oldest first, behind the one of this thread and id."""
+def decided_statement(dialect: DialectName, schema: str, *, tenant: str | None, after: tuple[str, str], limit: int) -> Statement:
+    """Requests that a person decided about, of a tenant or all, in a fixed order, behind the one of this thread and id."""
     return Statement(
         f"select {_columns(dialect)} from {own(dialect, 'approval', schema)} a where a.decision is not null "
-        f"and (a.thread, a.approval) > (:thread, :approval) order by a.thread, a.approval limit :limit",
-        {"thread": after[0], "approval": after[1], "limit": limit},
+        f"and (a.thread, a.approval) > (:thread, :approval){_of(tenant)} order by a.thread, a.approval limit :limit",
+        {"thread": after[0], "approval": after[1], "limit": limit, **({} if tenant is None else {"tenant": tenant})},
     )
 
 

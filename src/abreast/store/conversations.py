@@ -59,7 +59,7 @@ def _thread_columns(dialect: DialectName, schema: str) -> str:
     going = f"from {run} r where r.thread = t.thread and r.status in {OPEN} order by r.status = 'queued', r.number limit 1"
     return (
         f"t.thread, t.tenant, t.user_id, t.workspace, t.agent, t.title, t.leaf, t.memory, {moment(dialect, 't.created_at')}, "
-        f"{moment(dialect, 't.last_message_at')}, (select r.run {going}), (select r.status {going})"
+        f"{moment(dialect, 't.last_message_at')}, (select r.run {going}), (select r.status {going}), t.events"
     )
 
 
@@ -97,7 +97,7 @@ def threads_statement(
 
 def read_thread(row: Sequence[Any]) -> Thread:
     """A thread of these columns."""
-    thread, tenant, user, workspace, agent, title, leaf, memory, created, last, run, status = row[:12]
+    thread, tenant, user, workspace, agent, title, leaf, memory, created, last, run, status, events = row[:13]
     going = None if status is None else "awaiting_approval" if status == "awaiting_approval" else "busy"
     return Thread(
         thread,
@@ -112,6 +112,7 @@ def read_thread(row: Sequence[Any]) -> Thread:
         None if memory is None else json.loads(memory),
         created,
         last,
+        events,
     )
 
 
@@ -218,6 +219,20 @@ def follow_statement(dialect: DialectName, schema: str, *, thread: str, question
         f"update {message} set parent = :answer where thread = :thread and parent = :question and run in "
         f"(select run from {run} where thread = :thread and status = 'queued' and checkpoint is null)",
         {"thread": thread, "question": question, "answer": answer},
+    )
+
+
+def remembered_statement(dialect: DialectName, schema: str, *, thread: str, leaf: str) -> Statement:
+    """The bodies of a branch that may hold a working memory, newest first."""
+    message = own(dialect, "message", schema)
+    return Statement(
+        f"with recursive branch(message, parent, above) as ("
+        f"select message, parent, 0 from {message} where thread = :thread and message = :leaf union all "
+        f"select m.message, m.parent, branch.above + 1 from {message} m join branch on m.message = branch.parent "
+        f"where m.thread = :thread) "
+        f"select m.body from branch join {message} m on m.thread = :thread and m.message = branch.message "
+        f"where m.role = 'assistant' and m.body like :wanted order by branch.above limit 50",
+        {"thread": thread, "leaf": leaf, "wanted": '%"memory": %'},
     )
 
 
