@@ -86,5 +86,6 @@ def plan(plan_id: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     # Then, for example:
-    # curl -H "Authorization: Bearer token-of-mina" --json '{"workspace": "w1"}' http://localhost:8000/assistant/threads
+    # curl -H "Authorization: Bearer token-of-mina" -H "Content-Type: application/json" \
+    #     -d '{"workspace": "w1"}' http://localhost:8000/assistant/threads
     uvicorn.run(app, port=int(os.environ.get("PORT", "8000")), timeout_graceful_shutdown=5)

@@ -527,6 +527,8 @@ def test_the_application_answers_with_problems_only(client, mina):
     assert set(response.headers["allow"].split(", ")) == {"GET"} or "POST" in response.headers["allow"]
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
     assert client.get("/openapi.json").json()["info"]["title"] == "abreast"
+    for place in ("/v1/threads/", "//v1/threads"):  # nobody is sent to wherever the request said that this server is
+        problem(client.get(place, headers={"host": "example.com"}), 404, "absent")
 
 
 def test_the_development_mode_needs_no_authentication(office, serve, capfd):

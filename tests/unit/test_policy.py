@@ -82,6 +82,9 @@ def test_who_may_see_and_who_may_decide():
     assert [may_decide(stern, one) for one in (own, boss)] == [False, False]
     assert [may_see(stern, one) for one in (own, boss)] == [True, True]
     assert may_decide(stern, Caller("t1", "sum", frozenset({"accountant"})))
+    four_eyes = replace(ASKED, policy=pinned(Policy(own=False)))
+    both = Caller("t1", "u_1", frozenset({"approver"}))
+    assert (may_decide(four_eyes, both), may_see(four_eyes, both), may_decide(four_eyes, boss)) == (False, True, True)
     nobodys = replace(ASKED, tenant=None, user=None)
     assert not may_see(nobodys, own)
 

@@ -123,8 +123,8 @@ def may_decide(approval: Approval, by: Caller | None) -> bool:
         return True
     if not may_see(approval, by):
         return False
-    if approval.user == by.user and approval.policy.get("own", True):
-        return True
+    if approval.user == by.user:
+        return bool(approval.policy.get("own", True))  # where four eyes are wanted, a role does not make two of one's own
     return bool(by.roles & _deciders(approval))
 
 

@@ -104,7 +104,7 @@ class Thread(_Answer):
     status: ThreadStatus = Field(description="Derived from the conversation's runs.", examples=["idle"])
     run: str | None = Field(description="The run that is going on or waits for a decision.", examples=[_RUN])
     leaf: str | None = Field(description="The newest message of the branch that is shown.", examples=[_ANSWER])
-    memory: Json = Field(description="The working memory that the last turn left.", examples=[{"plan": "p1"}])
+    memory: Json = Field(description="The working memory that the turns of the shown branch left.", examples=[{"plan": "p1"}])
     created_at: Time = Field(examples=[_AT])
     last_message_at: Time | None = Field(examples=[_AT])
     last_event: int = Field(
