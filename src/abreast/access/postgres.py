@@ -165,8 +165,13 @@ class PostgresAccess(Access):
     async def _arepeat(self, work: Work[T], *, transaction: bool) -> T:
         for attempt in range(1, _ATTEMPTS + 1):
             pool = await self._pool()
+            task = asyncio.current_task()
+            wanted = task.cancelling() if task is not None else 0
             try:
                 async with pool.connection() as connection, connection.transaction() if transaction else contextlib.nullcontext():
+                    if task is not None and task.cancelling() > wanted:
+                        # `asyncio.wait_for`, with which the pool waits, loses one that comes with the connection (before 3.12).
+                        raise asyncio.CancelledError
                     return await _adrive(work(), connection)
             except (psycopg.Error, PoolTimeout) as error:
                 # A pool that gave up has waited its whole time already.

@@ -313,19 +313,19 @@ class RunAttempt:
     async def _stored(self, ending: Callable[[Sequence[Event]], Operation[list[Event]]]) -> None:
         """Writes what ends the attempt. The database may be away for a moment: the lease is kept, and it is tried again."""
         events = await self._record.rest()
-        for attempt in range(6):
-            try:
-                stored = await self._means.do(ending(events))
-                self._means.previews.publish(self._claimed.thread.id, *stored)
-                return
-            except UnavailableError:
-                if attempt == 5:
-                    self._record.keep(events)
-                    raise
-                await asyncio.sleep(0.1 * 2**attempt)
-            except Exception:
-                self._record.keep(events)  # they go with whatever ends the attempt then
-                raise
+        try:
+            for attempt in range(6):
+                try:
+                    stored = await self._means.do(ending(events))
+                    self._means.previews.publish(self._claimed.thread.id, *stored)
+                    return
+                except UnavailableError:
+                    if attempt == 5:
+                        raise
+                    await asyncio.sleep(0.1 * 2**attempt)
+        except BaseException:
+            self._record.keep(events)  # also where it was cancelled: they go with whatever ends the attempt then
+            raise
 
 
 async def _root(agent: Any, thread: str) -> str | None:
