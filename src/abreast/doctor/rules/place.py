@@ -23,9 +23,7 @@ SUBJECTS = frozenset(("permissions", "scopes"))
 """Names of rights that mean something else in other trades."""
 
 FRAMEWORK = frozenset(("thread_id", "run_id", "checkpoint_id", "checkpoint_ns"))
-SECRET = re.compile(
-    r"(?:^|_)(?:api_?key|password|passwd|secret|secret_key|access_token|auth_token|bearer_token|private_key)$", re.IGNORECASE
-)
+SECRET = re.compile(r"(?:^|_)(?:api_?key|passw(?:or)?d|secret(?:_key)?|(?:access|auth|bearer)_token|private_key)$", re.IGNORECASE)
 TEMPLATES = re.compile(r"placeholder|template|brace|literal|jinja|as it is|verbatim", re.IGNORECASE)
 """A prompt with such a word may speak of the braces themselves."""
 
