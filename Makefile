@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# One more process than there are cores: most tests wait for disks and other processes.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export XDG_RUNTIME_DIR ?= $(CURDIR)/$(VENV)
 
@@ -20,8 +22,8 @@ $(VENV)/demo: pyproject.toml constraints.txt
 demo: $(VENV)/demo  ## the move-in planner in the terminal, on SQLite, with no key and no network
 	$(BIN)/python -m examples.movein
 
-test: $(VENV)/dev  ## all tests, on SQLite and on PostgreSQL servers that they start themselves, one for each core
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+test: $(VENV)/dev  ## all tests, on SQLite and on PostgreSQL servers that they start themselves, one for each process
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
 check: $(VENV)/dev  ## the whole gate
 	$(BIN)/ruff format --check .
@@ -30,7 +32,7 @@ check: $(VENV)/dev  ## the whole gate
 	$(BIN)/mypy
 	$(BIN)/abreast doctor examples.01_minimal:agent
 	$(BIN)/abreast doctor examples.04_tools:assistant
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
 bench: $(VENV)/dev  ## ratios against the plain operation; writes benchmarks/results.json
 	$(BIN)/python -m benchmarks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,12 +47,18 @@ class NotAllowed(Exception):
     """The person of a run has no access to its conversation any more."""
 
 
+async def built(context: ContextOf, thread: Thread, user: str) -> Any:
+    """What the application's function makes. A plain one may ask a database, and so runs beside the event loop."""
+    if inspect.iscoroutinefunction(context):
+        return await context(thread, user)
+    made = await asyncio.to_thread(context, thread, user)
+    return await made if inspect.isawaitable(made) else made
+
+
 async def context_of(served: Served, thread: Thread, user: str) -> Any:
     """The run context, as the application builds it now. Raises NotAllowed."""
     try:
-        made = served.context(thread, user)
-        if inspect.isawaitable(made):
-            made = await made
+        made = await built(served.context, thread, user)
     except RefusedError as error:
         raise NotAllowed from error
     if made is None:

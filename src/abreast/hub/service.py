@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -419,8 +418,7 @@ class Service:
         """The run context as the application builds it for this person now; None where there is no access."""
         served = self._agents.get(thread.agent) or self._agents[self._default]
         try:
-            made = served.context(thread, user)
-            return await made if inspect.isawaitable(made) else made
+            return await agents_module("served").built(served.context, thread, user)
         except RefusedError:
             return None
 
