@@ -14,23 +14,10 @@ from langgraph.types import interrupt
 from abreast import DecidedError, Decision, DecisionError, RunContext
 from abreast.langgraph import SyncState
 from abreast.testing import calls
-from serving import MINA, Desk, of_type
+from serving import MINA, of_type
 from talk import CORNERS
 
 pytestmark = CORNERS
-
-
-@pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def two(*numbers):

@@ -16,23 +16,10 @@ from langgraph.types import interrupt
 from abreast import Decision, RunContext
 from abreast.testing import calls
 from planner import CONTEXT
-from serving import MINA, Desk
+from serving import MINA
 from talk import CORNERS
 
 pytestmark = CORNERS
-
-
-@pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def putting(ran):

@@ -7,7 +7,7 @@ from langchain_core.tools import tool
 
 from abreast import AbsentError, Caller, Decision, Policy
 from abreast.testing import calls
-from serving import JUNHO, MINA, STRANGER, Desk, of_type
+from serving import JUNHO, MINA, STRANGER, of_type
 from talk import CORNERS
 
 pytestmark = CORNERS
@@ -15,19 +15,6 @@ pytestmark = CORNERS
 LEAD = Caller("t1", "lee", frozenset({"lead"}))
 FAR = Caller("t2", "lee", frozenset({"lead"}))
 OTHER = Caller("t1", "lee", frozenset({"cleaner"}))
-
-
-@pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def asking(policy):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 from langchain_core.messages import AIMessage
@@ -11,23 +12,15 @@ from langchain_core.tools import tool
 from abreast import Decision
 from abreast.testing import calls
 from planner import Plan
-from serving import MINA, Desk, of_type
+from serving import MINA, of_type
 from talk import CORNERS
 
 pytestmark = CORNERS
 
 
 @pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, approvals="writes", **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+def desk(desk):
+    return partial(desk, approvals="writes")
 
 
 @pytest.mark.parametrize("decision", ["approve", "reject"])

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from abreast import Decision, OutdatedError
 from abreast.testing import calls
 from planner import Plan
-from serving import MINA, Desk
+from serving import MINA
 from talk import CORNERS
 
 pytestmark = CORNERS
 
 
 @pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, tools=lambda hub: hub.tools(Plan), approvals="writes", **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+def desk(desk):
+    return partial(desk, tools=lambda hub: hub.tools(Plan), approvals="writes")
 
 
 def asked(one, thread):

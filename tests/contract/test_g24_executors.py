@@ -13,23 +13,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from abreast import InputError, RunContext, Transaction
 from abreast.testing import ScriptedModel, calls
 from planner import Plan
-from serving import MINA, Desk, Gate, context, of_type
+from serving import MINA, Gate, context, of_type
 from talk import CORNERS
 
 pytestmark = CORNERS
-
-
-@pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def agent_of(hub, *script):

@@ -13,24 +13,10 @@ from langchain_core.tools import tool
 from abreast import AbsentError, ConfigurationError, DecidedError, Decision, InputError, NotAllowedError, ThreadBusyError
 from abreast.testing import ScriptedModel, calls
 from planner import Plan
-from serving import APPROVER, JUNHO, MINA, OPERATOR, Desk, Gate, of_type
+from serving import APPROVER, JUNHO, MINA, OPERATOR, Gate, of_type
 from talk import CORNERS
 
 pytestmark = CORNERS
-
-
-@pytest.fixture
-def desk(database, hubs, door):
-    """Makes desks and ends their services."""
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def drop_checkpoints(desk):

@@ -8,23 +8,10 @@ from langchain_core.messages import HumanMessage
 from abreast import AbsentError, Caller, Decision, InputError, RefusedError, RunContext
 from abreast.testing import calls
 from planner import Plan
-from serving import APPROVER, JUNHO, MINA, OPERATOR, RIGHTS, STRANGER, Desk, Gate
+from serving import APPROVER, JUNHO, MINA, OPERATOR, RIGHTS, STRANGER, Gate
 from talk import CORNERS
 
 pytestmark = CORNERS
-
-
-@pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def waiting_desk(desk):

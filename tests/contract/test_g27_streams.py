@@ -13,23 +13,10 @@ from langchain_core.tools import tool
 from abreast import Decision, InputError
 from abreast.testing import ScriptedModel, StreamingModel, calls
 from planner import Plan
-from serving import MINA, Desk, Gate, of_type
+from serving import MINA, Gate, of_type
 from talk import CORNERS
 
 pytestmark = CORNERS
-
-
-@pytest.fixture
-def desk(database, hubs, door):
-    made = []
-
-    def make(*script, **named):
-        made.append(Desk(database, hubs, door, *script, **named))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def rich(desk, **named):

@@ -18,7 +18,7 @@ from abreast.agents.pauses import Resumed
 from abreast.agents.recording import Recording
 from abreast.agents.runner import Attempt, RunResult
 from abreast.agents.scope import RunScope
-from abreast.agents.served import Means, NotAllowed, Served, context_of
+from abreast.agents.served import Means, Served, context_of
 from abreast.agents.state import KEY
 from abreast.agents.translating import Translator, uses
 from abreast.agents.turns import TurnRead, turn_of
@@ -59,9 +59,8 @@ class RunAttempt:
         if served is None:
             await self._failed("unknown_agent", f"This service has no agent {claimed.thread.agent!r} any more.", None)
             return
-        try:
-            context = await context_of(served, claimed.thread, claimed.run.user)
-        except NotAllowed:
+        context = await context_of(served.context, claimed.thread, claimed.run.user)
+        if context is None:
             await self._failed("not_allowed", "This person has no access to this conversation any more.", None)
             return
         config = {"configurable": {"thread_id": claimed.thread.id}}
@@ -96,7 +95,6 @@ class RunAttempt:
                 self._conclude,
                 self._fail,
                 served.validate,
-                resumed is not None,
                 translator,
                 (claimed.thread.tenant, claimed.thread.user),
                 claimed.lease,

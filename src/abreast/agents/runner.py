@@ -101,7 +101,6 @@ class Attempt:
     conclude: Callable[[RunResult, Mapping[str, Told], Lease | None, Any, RunScope], Awaitable[None]]
     failed: Callable[[BaseException, Lease | None], Awaitable[bool]]
     validate: Sequence[Validator] = ()
-    resumed: bool = False
     watcher: Any = None
     person: tuple[str, str] | None = None
     lease: Lease | None = None
@@ -209,7 +208,6 @@ class Runner:
             run=wanted.run,
             holder=wanted.holder,
             input_ids=ids,
-            resumed=wanted.resumed,
             watcher=wanted.watcher,
             person=wanted.person,
         )

@@ -49,8 +49,6 @@ class RunScope:
     calls: list[ReturnedCall] = field(default_factory=list)
     shown: dict[tuple[str, int], set[tuple[str, str]]] = field(default_factory=dict)
     """The rows that stood whole in requests of this run which returned, by workspace and the revision of CURRENT there."""
-    resumed: bool = False
-    """It was begun before: calls of tools may have been asked for, and decided."""
     person: tuple[str, str] | None = None
     """Tenant and user of the conversation, where it is a service's."""
     approved: dict[str, Callable[[str, str, str], int | None]] = field(default_factory=dict)

@@ -43,27 +43,16 @@ class Served:
     kinds: Callable[[], Mapping[str, str]] = dict
 
 
-class NotAllowed(Exception):
-    """The person of a run has no access to its conversation any more."""
-
-
-async def built(context: ContextOf, thread: Thread, user: str) -> Any:
-    """What the application's function makes. A plain one may ask a database, and so runs beside the event loop."""
-    if inspect.iscoroutinefunction(context):
-        return await context(thread, user)
-    made = await asyncio.to_thread(context, thread, user)
-    return await made if inspect.isawaitable(made) else made
-
-
-async def context_of(served: Served, thread: Thread, user: str) -> Any:
-    """The run context, as the application builds it now. Raises NotAllowed."""
+async def context_of(context: ContextOf, thread: Thread, user: str) -> Any:
+    """The run context, as the application builds it now; None where this person has no access. A plain function may ask a
+    database, and so runs beside the event loop."""
     try:
-        made = await built(served.context, thread, user)
-    except RefusedError as error:
-        raise NotAllowed from error
-    if made is None:
-        raise NotAllowed
-    return made
+        if inspect.iscoroutinefunction(context):
+            return await context(thread, user)
+        made = await asyncio.to_thread(context, thread, user)
+        return await made if inspect.isawaitable(made) else made
+    except RefusedError:
+        return None
 
 
 @dataclass(frozen=True)

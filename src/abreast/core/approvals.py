@@ -13,7 +13,7 @@ from typing import Any
 
 from abreast.access import Operation, read, snapshot, write
 from abreast.core import policy
-from abreast.core.basis import said
+from abreast.core.basis import moment_of, said
 from abreast.core.lease import must_hold
 from abreast.core.mark import Start
 from abreast.core.rules import visible_event
@@ -350,7 +350,7 @@ class Approvals:
         undone = yield from snapshot(lambda: self._undone(past))
         tools: dict[str, list[policy.Judged]] = {}
         for one in past:
-            judged = policy.Judged(one.status, _moment(one.at), one.mutation in undone)
+            judged = policy.Judged(one.status, moment_of(one.at), one.mutation in undone)
             tools.setdefault(one.tool, []).append(judged)
         moment = now or datetime.now(UTC)
         return [policy.record_of(tool, tools[tool], now=moment, in_a_row=in_a_row, days=days) for tool in sorted(tools)]
@@ -442,11 +442,6 @@ def _takes_back(later: ChangeEvent, event: ChangeEvent) -> bool:
     if later.op != "update" or not event.values:
         return False
     return all(name in later.values and later.values[name][1] == old for name, (old, _) in event.values.items())
-
-
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _label(approval: Approval) -> dict[str, Any]:

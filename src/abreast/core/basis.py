@@ -86,10 +86,11 @@ class Marking:
 def _made_by(message: Message, event: ChangeEvent) -> bool:
     """Whether the turn of this answer made the change itself, behind the last call of its model: the answer tells of it. What
     its conversation wrote since the model was asked and before the answer was stored, no other turn can have written."""
-    return event.thread == message.thread and _moment(event.at) <= _moment(message.created_at)
+    return event.thread == message.thread and moment_of(event.at) <= moment_of(message.created_at)
 
 
-def _moment(text: str) -> datetime:
+def moment_of(text: str) -> datetime:
+    """A time of the log or of the service's tables."""
     found = datetime.fromisoformat(text)
     known = found if found.tzinfo else found.replace(tzinfo=UTC)
     return known.replace(microsecond=known.microsecond // 1000 * 1000)  # messages say no more

@@ -16,7 +16,7 @@ from abreast.core.execution import Claimed, Execution
 from abreast.core.policy import may_see
 from abreast.core.replies import Replies
 from abreast.core.runs import Runs
-from abreast.errors import AbsentError, ConfigurationError, InputError, RefusedError
+from abreast.errors import AbsentError, ConfigurationError, InputError
 from abreast.hub.blocking_service import BlockingService
 from abreast.hub.operations import Operations, agents_module
 from abreast.records import (
@@ -417,10 +417,7 @@ class Service:
     async def _context(self, thread: Thread, user: str) -> Any:
         """The run context as the application builds it for this person now; None where there is no access."""
         served = self._agents.get(thread.agent) or self._agents[self._default]
-        try:
-            return await agents_module("served").built(served.context, thread, user)
-        except RefusedError:
-            return None
+        return await agents_module("served").context_of(served.context, thread, user)
 
     def _kinds(self) -> Mapping[str, str]:
         """The hub's own tools, by name, and the entity types that they are about."""

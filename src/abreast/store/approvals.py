@@ -10,8 +10,7 @@ from typing import Any
 from abreast.records import Approval, Decision
 from abreast.store.schema import DialectName, own, quote, script
 from abreast.store.statement import Statement
-
-_NOW = {"postgresql": "clock_timestamp()", "sqlite": "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"}
+from abreast.store.terms import locked, moment, now
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +24,13 @@ class Past:
     revisions: Mapping[str, int]
 
 
-def _moment(dialect: DialectName, column: str) -> str:
-    if dialect == "sqlite":
-        return column
-    return f"""to_char({column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
-
-
 def _due(dialect: DialectName) -> str:
     """Whether an open request's time is over, by the database's clock. It counts as expired from then on, stored or not."""
-    return f"(a.status = 'open' and a.expires_at is not null and a.expires_at <= {_NOW[dialect]})"
+    return f"(a.status = 'open' and a.expires_at is not null and a.expires_at <= {now(dialect)})"
 
 
 def _columns(dialect: DialectName) -> str:
-    times = ", ".join(_moment(dialect, f"a.{name}") for name in ("created_at", "expires_at", "decided_at"))
+    times = ", ".join(moment(dialect, f"a.{name}") for name in ("created_at", "expires_at", "decided_at"))
     status = f"case when {_due(dialect)} then 'expired' else a.status end"
     return f"a.approval, a.thread, a.run, a.tool, {status}, a.kind, a.tenant, a.user_id, a.body, a.decision, {times}"
 
@@ -92,10 +85,9 @@ def _body(approval: Approval, mutation: str | None) -> str:
 
 def find_statement(dialect: DialectName, schema: str, *, thread: str, approval: str, lock: bool = False) -> Statement:
     """One request of a thread. `lock`: nobody else decides about it before the transaction ends."""
-    locked = " for update of a" if lock and dialect == "postgresql" else ""
     return Statement(
         f"select {_columns(dialect)} from {own(dialect, 'approval', schema)} a "
-        f"where a.thread = :thread and a.approval = :approval{locked}",
+        f"where a.thread = :thread and a.approval = :approval{locked(dialect, 'a') if lock else ''}",
         {"thread": thread, "approval": approval},
     )
 
@@ -142,11 +134,10 @@ def list_statement(
 def open_statement(dialect: DialectName, schema: str, *, thread: str, run: str | None = None, due: bool = False) -> Statement:
     """The ids of a thread's open requests, or of one of its runs, oldest first, locked where others decide too. `due`: those
     whose time is over, and of which that was not stored yet."""
-    locked = " for update of a" if dialect == "postgresql" else ""
     of_run = "and a.run = :run " if run is not None else ""
     return Statement(
         f"select a.approval from {own(dialect, 'approval', schema)} a where a.thread = :thread {of_run}and a.status = 'open' "
-        f"and {'' if due else 'not '}{_due(dialect)} order by a.created_at, a.approval{locked}",
+        f"and {'' if due else 'not '}{_due(dialect)} order by a.created_at, a.approval{locked(dialect, 'a')}",
         {"thread": thread, **({"run": run} if run is not None else {})},
     )
 
@@ -156,7 +147,7 @@ def settle_statement(
 ) -> Statement:
     """What came of a request: one row if it was open."""
     return Statement(
-        f"update {own(dialect, 'approval', schema)} set status = :status, decision = :decision, decided_at = {_NOW[dialect]} "
+        f"update {own(dialect, 'approval', schema)} set status = :status, decision = :decision, decided_at = {now(dialect)} "
         f"where thread = :thread and approval = :approval and status = 'open' returning approval",
         {"thread": thread, "approval": approval, "status": status, "decision": decision and _decision_text(decision)},
     )
@@ -179,10 +170,9 @@ def adopt_statement(dialect: DialectName, schema: str, *, thread: str, approval:
 
 def due_statement(dialect: DialectName, schema: str, *, limit: int) -> Statement:
     """Open requests whose time is over, that nobody is deciding about: thread and id."""
-    locked = " for update of a skip locked" if dialect == "postgresql" else ""
     return Statement(
         f"select a.thread, a.approval from {own(dialect, 'approval', schema)} a where {_due(dialect)} "
-        f"order by a.thread, a.approval limit :limit{locked}",
+        f"order by a.thread, a.approval limit :limit{locked(dialect, 'a', skip=True)}",
         {"limit": limit},
     )
 
@@ -231,7 +221,7 @@ def past_statement(dialect: DialectName, schema: str, *, tenant: str | None) -> 
     an operator."""
     status = f"case when {_due(dialect)} then 'expired' else a.status end"
     return Statement(
-        f"select a.tool, {status}, coalesce({_moment(dialect, 'a.decided_at')}, {_moment(dialect, 'a.created_at')}), a.body "
+        f"select a.tool, {status}, coalesce({moment(dialect, 'a.decided_at')}, {moment(dialect, 'a.created_at')}), a.body "
         f"from {own(dialect, 'approval', schema)} a where a.kind = 'tool'{_of(tenant)} order by a.created_at, a.approval",
         {} if tenant is None else {"tenant": tenant},
     )

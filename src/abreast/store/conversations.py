@@ -9,31 +9,14 @@ from typing import Any
 from abreast.records import Basis, Message, Thread, ToolUse
 from abreast.store.schema import DialectName, own
 from abreast.store.statement import Statement
+from abreast.store.terms import locked, moment, now
 
-ACTIVE = "('running', 'awaiting_approval')"
 OPEN = "('queued', 'running', 'awaiting_approval')"
 
 MAY_READ = "t.tenant = :tenant and (t.user_id = :user or :granted = 1)"
 """Whose threads these are; `granted` is 1 for who has a role over others' in the same tenant."""
 
 _MESSAGE = ("message", "role", "parent", "run", "status", "body")
-
-
-def moment(dialect: DialectName, column: str) -> str:
-    """A time as ISO 8601 text, UTC."""
-    if dialect == "sqlite":
-        return column
-    return f"""to_char({column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
-
-
-def now(dialect: DialectName) -> str:
-    """The database's own clock, as the tables keep it."""
-    return "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')" if dialect == "sqlite" else "clock_timestamp()"
-
-
-def locked(dialect: DialectName, of: str = "t") -> str:
-    """What a select ends with that keeps its row until the transaction ends; SQLite's writer has locked everything."""
-    return f" for update of {of}" if dialect == "postgresql" else ""
 
 
 def workspace_tenant_statement(dialect: DialectName, schema: str, *, workspace: str) -> Statement:
@@ -77,7 +60,7 @@ def lock_thread_statement(dialect: DialectName, schema: str, *, thread: str) -> 
     behind its other columns."""
     return Statement(
         f"select {_thread_columns(dialect, schema)}, t.checkpoint from {own(dialect, 'thread', schema)} t "
-        f"where t.thread = :thread{locked(dialect)}",
+        f"where t.thread = :thread{locked(dialect, 't')}",
         {"thread": thread},
     )
 
@@ -153,11 +136,6 @@ def move_thread_statement(
     return Statement(f"update {own(dialect, 'thread', schema)} set {', '.join(sets)} where thread = :thread", parameters)
 
 
-def forget_leaf_statement(dialect: DialectName, schema: str, *, thread: str) -> Statement:
-    """The shown branch ends before the first message."""
-    return Statement(f"update {own(dialect, 'thread', schema)} set leaf = null where thread = :thread", {"thread": thread})
-
-
 # -- messages --------------------------------------------------------------------------------------------------------
 
 
@@ -222,15 +200,22 @@ def follow_statement(dialect: DialectName, schema: str, *, thread: str, question
     )
 
 
-def remembered_statement(dialect: DialectName, schema: str, *, thread: str, leaf: str) -> Statement:
-    """The bodies of a branch that may hold a working memory, newest first."""
-    message = own(dialect, "message", schema)
-    return Statement(
+def _branch(message: str) -> str:
+    """The messages of the branch that ends with `:leaf`, and how far above it each stands. By place on the branch, not by
+    time: a question that waited was stored before the answer that it now follows."""
+    return (
         f"with recursive branch(message, parent, above) as ("
         f"select message, parent, 0 from {message} where thread = :thread and message = :leaf union all "
         f"select m.message, m.parent, branch.above + 1 from {message} m join branch on m.message = branch.parent "
         f"where m.thread = :thread) "
-        f"select m.body from branch join {message} m on m.thread = :thread and m.message = branch.message "
+    )
+
+
+def remembered_statement(dialect: DialectName, schema: str, *, thread: str, leaf: str) -> Statement:
+    """The bodies of a branch that may hold a working memory, newest first."""
+    message = own(dialect, "message", schema)
+    return Statement(
+        f"{_branch(message)}select m.body from branch join {message} m on m.thread = :thread and m.message = branch.message "
         f"where m.role = 'assistant' and m.body like :wanted order by branch.above limit 50",
         {"thread": thread, "leaf": leaf, "wanted": '%"memory": %'},
     )
@@ -241,12 +226,7 @@ def branch_statement(dialect: DialectName, schema: str, *, thread: str, leaf: st
     message = own(dialect, "message", schema)
     joined = "string_agg(s.message, ' ' order by s.number)" if dialect == "postgresql" else "group_concat(s.message, ' ')"
     return Statement(
-        # By place on the branch, not by time: a question that waited was stored before the answer that it now follows.
-        f"with recursive branch(message, parent, above) as ("
-        f"select message, parent, 0 from {message} where thread = :thread and message = :leaf union all "
-        f"select m.message, m.parent, branch.above + 1 from {message} m join branch on m.message = branch.parent "
-        f"where m.thread = :thread) "
-        f"select {_columns(dialect, 'm')}, (select {joined} from {message} s where s.thread = :thread "
+        f"{_branch(message)}select {_columns(dialect, 'm')}, (select {joined} from {message} s where s.thread = :thread "
         f"and s.parent {_same(dialect)} m.parent and s.role = m.role) "
         f"from branch join {message} m on m.thread = :thread and m.message = branch.message "
         f"where branch.above < coalesce((select above from branch where message = :after), 1000000000) "

@@ -8,6 +8,7 @@ from typing import Any
 
 from abreast.store.schema import DialectName, own
 from abreast.store.statement import Statement
+from abreast.store.terms import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,9 @@ def expire_statement(dialect: DialectName, schema: str, owner: Owner, *, seconds
 def begin_statement(dialect: DialectName, schema: str, owner: Owner, *, digest: str, seconds: float) -> Statement:
     """One row if the request is this caller's to answer: its key is new, or whoever began to answer the same request so many
     seconds ago has not come to an end. None where there is a reply, or where one is being made."""
-    now = "clock_timestamp()" if dialect == "postgresql" else "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
     return Statement(
         f"insert into {own(dialect, 'reply', schema)} as known (tenant, user_id, key, digest) "
-        f"values (:tenant, :user_id, :key, :digest) on conflict (tenant, user_id, key) do update set at = {now} "
+        f"values (:tenant, :user_id, :key, :digest) on conflict (tenant, user_id, key) do update set at = {now(dialect)} "
         f"where known.status is null and known.digest = excluded.digest and known.at < {_ago(dialect)} returning 1",
         {**owner.parameters, "digest": digest, **_seconds(dialect, seconds)},
     )

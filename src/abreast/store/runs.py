@@ -9,19 +9,13 @@ from typing import Any
 from abreast.records import Event, Run
 from abreast.store.schema import DialectName, own
 from abreast.store.statement import Statement
+from abreast.store.terms import moment, now
 
-_NOW = {"postgresql": "clock_timestamp()", "sqlite": "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"}
 _ACTIVE = "('running', 'awaiting_approval')"
 
 
-def _moment(dialect: DialectName, column: str) -> str:
-    if dialect == "sqlite":
-        return column
-    return f"""to_char({column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
-
-
 def _columns(dialect: DialectName) -> str:
-    times = ", ".join(_moment(dialect, f"r.{name}") for name in ("created_at", "started_at", "ended_at"))
+    times = ", ".join(moment(dialect, f"r.{name}") for name in ("created_at", "started_at", "ended_at"))
     return f"r.run, r.thread, r.user_id, r.status, r.message, r.answer, r.attempts, r.error, {times}"
 
 
@@ -103,8 +97,8 @@ def candidates_statement(dialect: DialectName, schema: str, *, limit: int, locke
 def claim_statement(dialect: DialectName, schema: str, *, thread: str, run: str, holder: str) -> Statement:
     """Takes a queued run: one row if it was there to take."""
     return Statement(
-        f"update {own(dialect, 'run', schema)} set status = 'running', holder = :holder, claimed_at = {_NOW[dialect]}, "
-        f"started_at = coalesce(started_at, {_NOW[dialect]}), attempts = case when attempts = 0 then 1 else attempts end "
+        f"update {own(dialect, 'run', schema)} set status = 'running', holder = :holder, claimed_at = {now(dialect)}, "
+        f"started_at = coalesce(started_at, {now(dialect)}), attempts = case when attempts = 0 then 1 else attempts end "
         f"where thread = :thread and run = :run and status = 'queued' returning run",
         {"thread": thread, "run": run, "holder": holder},
     )
@@ -137,7 +131,7 @@ def put_statement(
     return Statement(
         f"update {own(dialect, 'run', schema)} set status = :status, holder = null, answer = coalesce(:answer, answer), "
         f"error = :error, told = coalesce(:told, told), attempts = attempts + :more, "
-        f"wanted = {'null' if ended else 'wanted'}, ended_at = {_NOW[dialect] if ended else 'null'} "
+        f"wanted = {'null' if ended else 'wanted'}, ended_at = {now(dialect) if ended else 'null'} "
         f"where thread = :thread and run = :run",
         {
             "thread": thread,
@@ -176,8 +170,7 @@ def lives_statement(dialect: DialectName, schema: str, *, holders: Sequence[str]
     names = {f"holder_{number}": holder for number, holder in enumerate(holders)}
     listed = ", ".join(f":{name}" for name in names)
     return Statement(
-        f"update {own(dialect, 'run', schema)} set claimed_at = {_NOW[dialect]} "
-        f"where status = 'running' and holder in ({listed})",
+        f"update {own(dialect, 'run', schema)} set claimed_at = {now(dialect)} where status = 'running' and holder in ({listed})",
         names,
     )
 
@@ -233,7 +226,7 @@ def append_statements(
     insert = (
         f"insert into {place} (thread, event, run, type, data) select t.thread, t.events - :count + 1 + n.place, n.run, n.type, "
         f"n.data from {'counted' if dialect == 'postgresql' else thread_table} t, ({' union all '.join(rows)}) n "
-        f"where t.thread = :thread{'' if dialect == 'postgresql' else held} returning event, {_moment(dialect, 'at')}"
+        f"where t.thread = :thread{'' if dialect == 'postgresql' else held} returning event, {moment(dialect, 'at')}"
     )
     values |= {"thread": thread, "count": len(events)}
     if dialect == "postgresql":
@@ -248,7 +241,7 @@ def events_statement(
     """The durable events of a thread behind one of them, in order, for who may see it (`may_read`): no row where he
     may not, and one without a number where there are no events."""
     return Statement(
-        f"select e.event, e.type, e.data, {_moment(dialect, 'e.at')} from {own(dialect, 'thread', schema)} t "
+        f"select e.event, e.type, e.data, {moment(dialect, 'e.at')} from {own(dialect, 'thread', schema)} t "
         f"left join {own(dialect, 'run_event', schema)} e on e.thread = t.thread and e.event > :after "
         f"where t.thread = :thread and {may_read} order by e.event limit :limit",
         {"thread": thread, "after": after, "limit": limit, **access},
@@ -258,7 +251,7 @@ def events_statement(
 def tool_events_statement(dialect: DialectName, schema: str, *, thread: str, run: str) -> Statement:
     """The events of a run's tools, in order."""
     return Statement(
-        f"select event, type, data, {_moment(dialect, 'at')} from {own(dialect, 'run_event', schema)} "
+        f"select event, type, data, {moment(dialect, 'at')} from {own(dialect, 'run_event', schema)} "
         f"where thread = :thread and run = :run and type like 'tool.%' order by event",
         {"thread": thread, "run": run},
     )
