@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -159,11 +159,11 @@ class Executor:
             await attempt.put_back()
         except asyncio.CancelledError:
             if self._stopping:
-                await asyncio.shield(attempt.put_back())
+                await _to_its_end(attempt.put_back())
             else:
-                await asyncio.shield(self._give_up(claimed, self._ends.get(claimed.holder), attempt))
+                await _to_its_end(self._give_up(claimed, self._ends.get(claimed.holder), attempt))
         except Exception as error:
-            await self._give_up(claimed, error, attempt)
+            await _to_its_end(self._give_up(claimed, error, attempt))
         finally:
             if attempt.rests:
                 self._later[claimed.thread.id] = asyncio.get_running_loop().time() + attempt.rests
@@ -175,3 +175,17 @@ class Executor:
                 await attempt.over(why, None)
             except UnavailableError:
                 log.warning("the end of the run %s could not be stored; it is taken up again", claimed.run.id)
+
+
+async def _to_its_end(storing: Coroutine[Any, Any, None]) -> None:
+    """Stores how an attempt ended, to its end even where the task is cancelled meanwhile: a write that is under way is made in
+    any case, and must not be made behind the back of whoever has stopped the service."""
+    task = asyncio.ensure_future(storing)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the end of a run could not be stored; it is taken up again", exc_info=error)
+        raise
